@@ -1,0 +1,226 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"syscall"
+)
+
+// Entry is one thing that a lab has made or is about to make.
+type Entry struct {
+	Kind string `json:"kind"` // netns, process, ...
+	ID   string `json:"id"`
+}
+
+// Undo removes what an entry names. It returns nil when nothing is there, so
+// that it can be called for things that were announced and never made.
+type Undo func(ctx context.Context, id string) error
+
+// ErrTaken is returned for a lab whose name a living process uses.
+var ErrTaken = errors.New("lab name is taken")
+
+// Journal is a lab's list of what it made, written before each thing is made.
+// Its owner holds a lock on it for life; a journal without a living owner is
+// what Clean undoes. The kernel drops the lock however the owner ends.
+type Journal struct {
+	dir string
+
+	mu      sync.Mutex
+	file    *os.File
+	entries []Entry
+}
+
+const journalFile = "journal.jsonl"
+
+// StateDir is the folder that holds a folder for every lab:
+// $XDG_STATE_HOME/faultlab/labs, else /var/lib/faultlab/labs.
+func StateDir() string {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "faultlab", "labs")
+	}
+	return "/var/lib/faultlab/labs"
+}
+
+// NewJournal makes the folder and the journal of a lab in stateDir. It fails
+// with ErrTaken while another lab, living or dead, has the name.
+func NewJournal(stateDir, name string) (*Journal, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return nil, err
+	}
+	// The folder appears with its journal already locked, by rename, so that
+	// nobody takes a lab that is being born for a dead one.
+	tmp, err := os.MkdirTemp(stateDir, ".new-")
+	if err != nil {
+		return nil, err
+	}
+	j, err := lockJournal(tmp, os.O_CREATE)
+	if err != nil {
+		os.RemoveAll(tmp)
+		return nil, err
+	}
+	dir := filepath.Join(stateDir, name)
+	if err := os.Chmod(tmp, 0o755); err == nil {
+		err = os.Rename(tmp, dir)
+	}
+	if err != nil {
+		j.file.Close()
+		os.RemoveAll(tmp)
+		if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
+			return nil, Hint(fmt.Errorf("%w: %s", ErrTaken, name),
+				"choose another name, or remove it: faultlab down "+name+", or faultlab clean if its owner is dead")
+		}
+		return nil, err
+	}
+	j.dir = dir
+	return j, nil
+}
+
+// lockJournal opens the journal in dir and locks it without waiting.
+func lockJournal(dir string, flag int) (*Journal, error) {
+	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_RDWR|os.O_APPEND|flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrTaken
+		}
+		return nil, err
+	}
+	j := &Journal{dir: dir, file: f}
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		var e Entry
+		// A last line cut short by a crash announced a thing that was not
+		// made: announcing comes first.
+		if json.Unmarshal(sc.Bytes(), &e) == nil && e.Kind != "" {
+			j.entries = append(j.entries, e)
+		}
+	}
+	return j, sc.Err()
+}
+
+// Dir is the lab's folder.
+func (j *Journal) Dir() string { return j.dir }
+
+// Name is the lab's name.
+func (j *Journal) Name() string { return filepath.Base(j.dir) }
+
+// Add announces a thing that is about to be made.
+func (j *Journal) Add(kind, id string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := Entry{kind, id}
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(e); err != nil {
+		return err
+	}
+	if _, err := j.file.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("journal of lab %s: %w", j.Name(), err)
+	}
+	j.entries = append(j.entries, e)
+	return nil
+}
+
+// Undo removes everything announced, last first, then the lab's folder and
+// with it the journal. It goes on past errors; with any, the journal stays so
+// that Clean can try again. It is safe to call twice.
+func (j *Journal) Undo(ctx context.Context, undo map[string]Undo) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file == nil {
+		return nil
+	}
+	var errs []error
+	for i := len(j.entries) - 1; i >= 0; i-- {
+		e := j.entries[i]
+		u, ok := undo[e.Kind]
+		if !ok {
+			errs = append(errs, fmt.Errorf("lab %s: nothing here can remove a %s (%s)", j.Name(), e.Kind, e.ID))
+			continue
+		}
+		if err := u(ctx, e.ID); err != nil {
+			errs = append(errs, fmt.Errorf("lab %s: remove %s %s: %w", j.Name(), e.Kind, e.ID, err))
+		}
+	}
+	if len(errs) == 0 {
+		if err := os.RemoveAll(j.dir); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		j.file.Close()
+		j.file = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Labs lists the names of the labs that stateDir knows, and whether the
+// process that made each is alive.
+func Labs(stateDir string) (map[string]bool, error) {
+	des, err := os.ReadDir(stateDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	labs := map[string]bool{}
+	for _, de := range des {
+		if !de.IsDir() {
+			continue
+		}
+		j, err := lockJournal(filepath.Join(stateDir, de.Name()), 0)
+		if err == nil {
+			j.file.Close()
+		}
+		if errors.Is(err, os.ErrNotExist) && de.Name()[0] == '.' {
+			continue // being born this moment
+		}
+		labs[de.Name()] = errors.Is(err, ErrTaken)
+	}
+	return labs, nil
+}
+
+// Clean undoes every journal in stateDir whose owner is dead and returns the
+// names of the labs it removed.
+func Clean(ctx context.Context, stateDir string, undo map[string]Undo) ([]string, error) {
+	labs, err := Labs(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	var done []string
+	var errs []error
+	for name, alive := range labs {
+		if alive {
+			continue
+		}
+		dir := filepath.Join(stateDir, name)
+		j, err := lockJournal(dir, os.O_CREATE) // a folder without a journal is removed too
+		if errors.Is(err, ErrTaken) {
+			continue // somebody else cleans it
+		}
+		if err == nil {
+			err = j.Undo(ctx, undo)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done = append(done, name)
+	}
+	sort.Strings(done)
+	return done, errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+// Package workload owns the load: sessions that run transactions, the
+// closed-loop runner that keeps them busy, and what is recorded of each second.
+//
+// It speaks the MySQL protocol to any server and knows nothing of labs.
+package workload
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// DialFunc opens the transport of a connection. It is how load runs inside
+// the network namespace of a lab's client.
+type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Target is a server to drive load at.
+type Target struct {
+	Addr     string // host:port
+	User     string
+	Password string
+	Database string
+	Dial     DialFunc // nil dials from this process's own network
+}
+
+// Driver is one kind of load: its tables and its transactions.
+type Driver interface {
+	// Name is the workload's name, e.g. "oltp_write_only".
+	Name() string
+	// Prepare makes and fills the tables. Running it again finishes what is
+	// missing. progress (may be nil) gets rows done and rows in all.
+	Prepare(ctx context.Context, t Target, progress func(done, total int64)) error
+	// Cleanup drops the tables.
+	Cleanup(ctx context.Context, t Target) error
+	// Session opens a connection with prepared statements. Sessions are used
+	// by one goroutine each. seed makes its random choices repeatable.
+	Session(ctx context.Context, t Target, seed uint64) (Session, error)
+}
+
+// Session runs transactions one after another on one connection.
+type Session interface {
+	// Transaction runs one transaction to its commit. An error leaves the
+	// session usable if Retryable(err), after Rollback; else it must be closed.
+	Transaction(ctx context.Context) (Statements, error)
+	// Rollback ends a failed transaction.
+	Rollback(ctx context.Context) error
+	Close() error
+}
+
+// Statements counts what one transaction sent, in sysbench's three classes.
+type Statements struct{ Read, Write, Other int }
+
+// Sample is what one second of load looked like.
+type Sample struct {
+	Time         time.Time     // when the second began
+	Length       time.Duration // 1s, or less for the last of a window
+	Transactions int64         // committed
+	Reads        int64
+	Writes       int64
+	Others       int64
+	Errors       int64 // transactions given up, except unknown outcomes
+	Retries      int64 // transactions rolled back and tried again
+	Unknown      int64 // commits whose outcome the broken connection hid
+	P50, P95     time.Duration
+	P99, Max     time.Duration
+}
+
+// Window is what was recorded between the start and the end of one
+// measurement.
+type Window struct {
+	Start, End   time.Time
+	Samples      []Sample
+	Latency      *hdrhistogram.Histogram // microseconds, of committed transactions, retries included
+	Transactions int64
+	Errors       map[string]int64 // by "1213" (server code) or a short word ("connection")
+	Retries      int64
+	Unknown      int64
+	// Busy is the share of thread time spent inside transactions, 0 to 1.
+	// Below about 0.9 the load did not keep its threads busy.
+	Busy float64
+}
+
+// TPS is committed transactions a second.
+func (w Window) TPS() float64 {
+	d := w.End.Sub(w.Start).Seconds()
+	if d <= 0 {
+		return 0
+	}
+	return float64(w.Transactions) / d
+}
