@@ -149,12 +149,12 @@ type Verdict struct {
 
 // Lab describes one cluster that was measured.
 type Lab struct {
-	Topology string            `json:"topology"`
-	Server   string            `json:"server"` // "mysql 9.7.4"
-	ReadyS   float64           `json:"ready_s"`
-	Steps    []Step            `json:"steps"`
-	Nodes    []LabNode         `json:"nodes"`
-	Error    string            `json:"error,omitempty"` // why it could not be measured
+	Topology string    `json:"topology"`
+	Server   string    `json:"server"` // "mysql 9.7.4"
+	ReadyS   float64   `json:"ready_s"`
+	Steps    []Step    `json:"steps"`
+	Nodes    []LabNode `json:"nodes"`
+	Error    string    `json:"error,omitempty"` // why it could not be measured
 }
 
 // Step is one named part of bringing a lab up.
