@@ -41,8 +41,13 @@ type Driver interface {
 
 // Session runs transactions one after another on one connection.
 type Session interface {
-	// Transaction runs one transaction to its commit. An error leaves the
-	// session usable if Retryable(err), after Rollback; else it must be closed.
+	// Transaction runs one transaction to its commit, and tells what it sent
+	// even when it fails. A server's error (*mysql.MySQLError) leaves the
+	// session usable after Rollback; after any other it must be closed. A
+	// commit whose outcome a broken connection hid is ErrUnknownOutcome.
+	//
+	// A session may leave ctx unread: the runner ends a blocked transaction by
+	// closing the connection that it dialled for it.
 	Transaction(ctx context.Context) (Statements, error)
 	// Rollback ends a failed transaction.
 	Rollback(ctx context.Context) error
@@ -55,14 +60,15 @@ type Statements struct{ Read, Write, Other int }
 // Sample is what one second of load looked like.
 type Sample struct {
 	Time         time.Time     // when the second began
-	Length       time.Duration // 1s, or less for the last of a window
+	Length       time.Duration // Options.Interval, or less for the last of a window
 	Transactions int64         // committed
 	Reads        int64
 	Writes       int64
 	Others       int64
-	Errors       int64 // transactions given up, except unknown outcomes
+	Errors       int64 // transactions given up, except unknown outcomes; connections refused
 	Retries      int64 // transactions rolled back and tried again
 	Unknown      int64 // commits whose outcome the broken connection hid
+	Reconnects   int64 // connections opened anew
 	P50, P95     time.Duration
 	P99, Max     time.Duration
 }
@@ -74,9 +80,11 @@ type Window struct {
 	Samples      []Sample
 	Latency      *hdrhistogram.Histogram // microseconds, of committed transactions, retries included
 	Transactions int64
-	Errors       map[string]int64 // by "1213" (server code) or a short word ("connection")
-	Retries      int64
-	Unknown      int64
+	// Errors is what Sample.Errors counts, by the server's code ("1213"), or
+	// "connection" for one that broke and "connect" for one that was refused.
+	Errors  map[string]int64
+	Retries int64
+	Unknown int64
 	// Busy is the share of thread time spent inside transactions, 0 to 1.
 	// Below about 0.9 the load did not keep its threads busy.
 	Busy float64

@@ -1,0 +1,171 @@
+package workload
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// connectTimeout bounds the transport's opening where ctx does not.
+const connectTimeout = 10 * time.Second
+
+// Conn is one connection to a server, without database/sql around it: a pool,
+// its locks and its conversions cost a load more than the statements do. It is
+// used by one goroutine at a time.
+type Conn struct {
+	conn driver.Conn
+}
+
+// Stmt is a statement to be run many times.
+type Stmt struct {
+	stmt driver.Stmt // nil: the server does not prepare this one
+	conn driver.Conn
+	text string
+}
+
+// Connect opens a connection to the target's database. An empty
+// Target.Database is none.
+func Connect(ctx context.Context, t Target) (*Conn, error) {
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr = "tcp", t.Addr
+	cfg.User, cfg.Passwd, cfg.DBName = t.User, t.Password, t.Database
+	cfg.DialFunc = t.Dial
+	cfg.Timeout = connectTimeout
+	// What breaks is counted and told once; a line for each session is noise.
+	cfg.Logger = &mysql.NopLogger{}
+	// One more system call a statement, to learn early what the statement
+	// itself will tell.
+	cfg.CheckConnLiveness = false
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("server %s: %w", t.Addr, err)
+	}
+	c, err := connector.Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", t.Addr, explain(err))
+	}
+	return &Conn{c}, nil
+}
+
+// Exec runs statements that return no rows, or whose rows do not matter. Until
+// it returns, the end of ctx closes the connection.
+func (c *Conn) Exec(ctx context.Context, query string) error {
+	_, err := c.conn.(driver.ExecerContext).ExecContext(ctx, query, nil)
+	return explain(err)
+}
+
+// QueryRow reads the one row of a query into dest. A value of the text protocol
+// is int64, float64, []byte or nil.
+func (c *Conn) QueryRow(ctx context.Context, query string, dest []driver.Value) error {
+	rows, err := c.conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
+	if err != nil {
+		return explain(err)
+	}
+	defer rows.Close()
+	if got := len(rows.Columns()); got != len(dest) {
+		return fmt.Errorf("query has %d columns, not %d: %s", got, len(dest), query)
+	}
+	if err := rows.Next(dest); err != nil {
+		return err // io.EOF: no row
+	}
+	return rows.Close()
+}
+
+// Prepare has the server prepare a statement. One that servers do not prepare,
+// such as BEGIN before MariaDB 10.6 and in every MySQL, is sent as text each
+// time, which is also what sysbench does.
+func (c *Conn) Prepare(ctx context.Context, query string) (*Stmt, error) {
+	s, err := c.conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if serverCode(err) == erUnsupportedPS {
+		return &Stmt{conn: c.conn, text: query}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("preparing %q: %w", query, explain(err))
+	}
+	return &Stmt{stmt: s}, nil
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Exec runs the statement and reads its rows, if it has any, without decoding
+// them. It takes no context: watching one costs more than a short statement.
+// Closing the transport ends it.
+func (s *Stmt) Exec(args []driver.Value) error {
+	// The driver's ExecContext copies its arguments into new memory at each
+	// call; Exec is the same without.
+	var err error
+	if s.stmt == nil {
+		_, err = s.conn.(driver.Execer).Exec(s.text, args) //nolint:staticcheck
+	} else {
+		_, err = s.stmt.Exec(args) //nolint:staticcheck
+	}
+	return err
+}
+
+// isNotSent tells that a statement never left.
+func isNotSent(err error) bool { return errors.Is(err, driver.ErrBadConn) }
+
+// explain adds to a refusal what mends it.
+func explain(err error) error {
+	var why string
+	switch serverCode(err) {
+	case 1040, 1203, 1226:
+		why = "fewer threads, or a larger max_connections"
+	case 1461:
+		why = "fewer threads or tables, or a larger max_prepared_stmt_count"
+	case 1146:
+		why = "the tables are not prepared"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, why)
+}
+
+// hooked is a transport that the end of a context closes.
+type hooked struct {
+	net.Conn
+	unhook func() bool
+}
+
+func (h hooked) Close() error {
+	h.unhook()
+	return h.Conn.Close()
+}
+
+// dialUntil is t's way to dial, with connections that end closes.
+func (t Target) dialUntil(end context.Context) DialFunc {
+	dial := t.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return hooked{c, context.AfterFunc(end, func() { c.Close() })}, nil
+	}
+}
+
+// DatabaseName is the database that the load uses.
+func (t Target) DatabaseName() string {
+	if t.Database == "" {
+		return DefaultDatabase
+	}
+	return t.Database
+}
+
+// DefaultDatabase is sysbench's.
+const DefaultDatabase = "sbtest"
+
+// QuoteName makes an SQL identifier of a name.
+func QuoteName(name string) string {
+	return "`" + strings.ReplaceAll(name, "`", "``") + "`"
+}
