@@ -118,6 +118,9 @@ type Start struct {
 	// a line. It holds passwords: it is never logged and is gone once the
 	// server has read it.
 	InitSQL string
+	// Files are put into the data directory before the server starts: name
+	// to content.
+	Files map[string]string
 }
 
 // Credentials are a lab's account on every server: all privileges, random
@@ -224,6 +227,10 @@ func (h Health) CaughtUp(slack int64) bool {
 // ErrCannot marks what this machine cannot do, as against what went wrong.
 // Tests skip on it and on nothing else.
 var ErrCannot = errors.New("this machine cannot")
+
+// ErrNoServer is why a provider cannot build a node: no server of its flavor
+// is at hand.
+var ErrNoServer = errors.New("no server at hand")
 
 // HintError is an error with the way to mend it.
 type HintError struct {
