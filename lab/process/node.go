@@ -1,0 +1,276 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/server"
+	"github.com/faultlab/faultlab/netem"
+)
+
+// node is one server. Its folder holds data, run, my.cnf and error.log.
+type node struct {
+	spec     lab.NodeSpec
+	endpoint netem.Endpoint
+	hosts    string
+	dir      string
+	server   server.Server
+
+	mu      sync.Mutex
+	running *server.Process // of the last Start
+	closed  bool
+}
+
+func (n *node) Name() string             { return n.spec.Name }
+func (n *node) Site() string             { return n.spec.Site }
+func (n *node) Flavor() lab.Flavor       { return n.spec.Flavor }
+func (n *node) Endpoint() netem.Endpoint { return n.endpoint }
+func (n *node) Addr() string             { return netip.AddrPortFrom(n.endpoint.Addr, port).String() }
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+// prepare makes the node's folder, with a copy of the seed as data.
+func (n *node) prepare(ctx context.Context, seed string) error {
+	if err := os.Mkdir(n.dir, 0o755); err != nil {
+		return err
+	}
+	if err := server.MakeServerDir(n.path("run")); err != nil {
+		return err
+	}
+	return server.CopyDir(ctx, seed, n.path("data"))
+}
+
+func (n *node) Start(ctx context.Context, s lab.Start) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return fmt.Errorf("node %s: the lab is closed", n.Name())
+	}
+	if n.alive() {
+		return fmt.Errorf("node %s runs already", n.Name())
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := n.start(s)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	n.running = p
+	return nil
+}
+
+func (n *node) start(s lab.Start) (*server.Process, error) {
+	// Socket and pid file of a server that was killed.
+	if err := os.RemoveAll(n.path("run")); err != nil {
+		return nil, err
+	}
+	if err := server.MakeServerDir(n.path("run")); err != nil {
+		return nil, err
+	}
+	var extra []*os.File
+	if s.InitSQL != "" {
+		r, err := sqlPipe(s.InitSQL)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		extra = append(extra, r)
+	}
+	if err := writeOptions(n.path("my.cnf"), options(n.spec.Flavor, s, len(extra) > 0)); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(n.path("error.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	return server.Jail{
+		Root: n.server.Root, Netns: n.endpoint.Netns, Hostname: n.Name(), Hosts: n.hosts,
+		Mounts: []server.Mount{
+			{From: n.path("data"), To: server.DataDir, Writable: true},
+			{From: n.path("run"), To: server.RunDir, Writable: true},
+			{From: n.path("my.cnf"), To: server.Options},
+		},
+		Args:   append([]string{n.server.Daemon, "--defaults-file=" + server.Options}, s.Args...),
+		Stdout: log, Stderr: log, Extra: extra,
+	}.Start()
+}
+
+// options is the node's option file: the provider's part, then the caller's.
+// Errors go to the log by way of standard error, so that what is said before
+// the server has read its options is there too.
+func options(f lab.Flavor, s lab.Start, initSQL bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `[mysqld]
+datadir = %s
+socket = %s
+pid-file = %s/mysqld.pid
+port = %d
+bind-address = *
+tmpdir = /tmp
+skip-name-resolve
+`, server.DataDir, server.Socket, server.RunDir, port)
+	if f != lab.MariaDB {
+		// The X protocol's port and the packages' import folder are not there.
+		b.WriteString("mysqlx = OFF\nsecure-file-priv = NULL\n")
+	}
+	if initSQL {
+		fmt.Fprintf(&b, "init-file = /dev/fd/%d\n", server.ExtraFD)
+	}
+	b.WriteString("\n")
+	b.WriteString(s.Options)
+	return b.String()
+}
+
+// writeOptions writes a file that the server and root alone can read: the
+// caller's part may hold the password of a state transfer.
+func writeOptions(path, text string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		return err
+	}
+	if err := f.Chown(0, server.GID); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o640); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// sqlPipe returns a pipe that holds the text and then ends. The server opens
+// it by name; so the passwords in it are never on a disk, and are gone once they
+// are read or the server has ended.
+func sqlPipe(text string) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	fill := func() error {
+		// All of it must fit, since nobody writes later.
+		if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, max(len(text), 4096)); err != nil {
+			return fmt.Errorf("%d bytes of init SQL: %w", len(text), err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+		return r.Chown(server.UID, server.GID)
+	}
+	if err := fill(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// alive reports whether the server of the last Start runs.
+func (n *node) alive() bool {
+	if n.running == nil {
+		return false
+	}
+	select {
+	case <-n.running.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// last is the server of the last Start, nil before the first.
+func (n *node) last() *server.Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.running
+}
+
+func (n *node) Done() <-chan struct{} {
+	if p := n.last(); p != nil {
+		return p.Done()
+	}
+	return nil
+}
+
+// stopTimeout is what a server gets to shut down cleanly.
+const stopTimeout = time.Minute
+
+func (n *node) Stop(ctx context.Context) error {
+	p := n.last()
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		// Asked again, because the first process of a PID namespace is not
+		// told of signals before it has a handler for them.
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name(), err)
+		}
+		select {
+		case <-p.Done():
+			if p.Err() != nil {
+				return fmt.Errorf("node %s: did not stop cleanly: %w: %s", n.Name(), p.Err(), n.Log(1000))
+			}
+			return nil
+		case <-again.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("node %s: did not stop and was killed: %w", n.Name(), ctx.Err()), p.Kill())
+		}
+	}
+}
+
+func (n *node) Kill() error {
+	p := n.last()
+	if p == nil {
+		return nil
+	}
+	return p.Kill()
+}
+
+// close is Kill for good.
+func (n *node) close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.running == nil {
+		return nil
+	}
+	return n.running.Kill()
+}
+
+func (n *node) Log(max int) string {
+	f, err := os.Open(n.path("error.log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err == nil && fi.Size() > int64(max) {
+		f.Seek(-int64(max), io.SeekEnd)
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, int64(max)))
+	return string(bytes.ToValidUTF8(b, nil))
+}

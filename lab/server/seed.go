@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/lab"
+)
+
+// Seed returns a data directory that the server has initialised, made once
+// for every version and kept in the cache. It is to be copied, never used in
+// place. report, which may be nil, is told when it has to be made.
+//
+// Its only account is root@localhost without a password, which only a socket
+// inside the node's jail can reach.
+func (s Store) Seed(ctx context.Context, srv Server, report func(step string)) (string, error) {
+	base, err := s.dir()
+	if err != nil {
+		return "", err
+	}
+	seeds := filepath.Join(base, "seeds")
+	dir := filepath.Join(seeds, string(srv.Flavor)+"-"+srv.Version)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(seeds, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lockFile(ctx, filepath.Join(seeds, ".lock"), func() {
+		tell(report, "waiting for another faultlab to initialise a server")
+	})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tell(report, fmt.Sprintf("initialising %s %s (once)", srv.Flavor, srv.Version))
+	removeMatches(filepath.Join(seeds, ".new-*")) // an interrupted run's
+	tmp, err := os.MkdirTemp(seeds, ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	if err := initialise(ctx, srv, tmp); err != nil {
+		return "", fmt.Errorf("initialise %s %s: %w", srv.Flavor, srv.Version, err)
+	}
+	// Whoever copies it must get a server identity of its own.
+	if err := os.Remove(filepath.Join(tmp, "data", "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(tmp, "data"), dir); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// initialise makes tmp/data.
+func initialise(ctx context.Context, srv Server, tmp string) error {
+	data := filepath.Join(tmp, "data")
+	if err := MakeServerDir(data); err != nil {
+		return err
+	}
+	// Others may pass through to the data, which is closed itself.
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	args := []string{srv.Daemon, "--no-defaults", "--initialize-insecure", "--datadir=" + DataDir, "--secure-file-priv=NULL"}
+	if srv.Flavor == lab.MariaDB {
+		args = []string{"/usr/bin/mariadb-install-db", "--no-defaults", "--datadir=" + DataDir,
+			"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}
+	}
+	log, err := os.Create(filepath.Join(tmp, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p, err := Jail{
+		Root: srv.Root, Hostname: "seed", Hosts: "127.0.0.1 seed\n",
+		Mounts: []Mount{{data, DataDir, true}},
+		Args:   args, Stdout: log, Stderr: log,
+	}.Start()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), p.Kill())
+	case <-p.Done():
+	}
+	if p.Err() != nil {
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("%w: %s", p.Err(), tail(text, 2000))
+	}
+	return nil
+}
+
+// MakeServerDir makes a folder that belongs to the server's user alone.
+func MakeServerDir(path string) error {
+	if err := os.Mkdir(path, 0o750); err != nil {
+		return err
+	}
+	return os.Chown(path, UID, GID)
+}
+
+// CopyDir copies a data directory: contents, owners, modes and links. to must
+// not exist. It shares blocks where the file system can, and keeps what is
+// allocated but unwritten just so, so that a server finds the files as if it
+// had made them here.
+func CopyDir(ctx context.Context, from, to string) error {
+	var g errgroup.Group
+	g.SetLimit(4)
+	err := filepath.WalkDir(from, func(path string, de fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, strings.TrimPrefix(path, from))
+		fi, err := de.Info()
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		own := func() error { return os.Lchown(target, int(st.Uid), int(st.Gid)) }
+		switch {
+		case fi.IsDir():
+			if err := os.Mkdir(target, fi.Mode().Perm()); err != nil {
+				return err
+			}
+			return own()
+		case fi.Mode().IsRegular():
+			g.Go(func() error {
+				if err := copyFile(path, target, fi); err != nil {
+					return fmt.Errorf("copy %s: %w", path, err)
+				}
+				return own()
+			})
+			return nil
+		case fi.Mode()&fs.ModeSymlink != 0:
+			l, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			if err := os.Symlink(l, target); err != nil {
+				return err
+			}
+			return own()
+		}
+		return nil // sockets and pipes are a running server's
+	})
+	return errors.Join(err, g.Wait())
+}
+
+func copyFile(from, to string, fi fs.FileInfo) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fi.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil {
+		return dst.Close()
+	}
+	size := fi.Size()
+	if size == 0 {
+		return dst.Close()
+	}
+	// Allocating first says at once that a disk is full. Not every file
+	// system can.
+	if err := unix.Fallocate(int(dst.Fd()), 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	if err := dst.Truncate(size); err != nil {
+		return err
+	}
+	for at := int64(0); at < size; {
+		begin, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // only holes are left
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(src.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if err := copyRange(dst, src, begin, end); err != nil {
+			return err
+		}
+		at = end
+	}
+	return dst.Close()
+}
+
+func copyRange(dst, src *os.File, begin, end int64) error {
+	buf := make([]byte, min(end-begin, 1<<20))
+	for at := begin; at < end; {
+		n, err := src.ReadAt(buf[:min(end-at, int64(len(buf)))], at)
+		if n == 0 {
+			return err
+		}
+		if _, err := dst.WriteAt(buf[:n], at); err != nil {
+			return err
+		}
+		at += int64(n)
+	}
+	return nil
+}
