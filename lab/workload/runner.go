@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -51,6 +52,7 @@ type Runner struct {
 	cut       context.CancelFunc
 	stopOnce  sync.Once
 	running   sync.WaitGroup
+	paused    atomic.Pointer[chan struct{}] // not nil: closed to resume
 	measuring sync.Mutex
 
 	live struct {

@@ -36,6 +36,7 @@ type worker struct {
 	mu        sync.Mutex
 	committed int64
 	connected bool
+	held      bool          // by Pause
 	since     time.Duration // busy, but not yet counted so, from then on
 	rec       *record       // nil outside windows
 }
@@ -82,6 +83,7 @@ func (w *worker) close() {
 func (w *worker) loop() {
 	defer w.close()
 	for !w.stopping() {
+		w.hold()
 		if w.session == nil {
 			w.reopen()
 			continue
