@@ -1,0 +1,418 @@
+package scenarios
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/faultlab/faultlab/netem"
+)
+
+var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]{0,47}$`)
+
+func checkName(s string) (message, hint string) {
+	if !nameRE.MatchString(s) {
+		return fmt.Sprintf("name %s is not 1 to 48 lower-case letters, digits and . + -", clip(s)),
+			"it is the name of the folder that keeps the results"
+	}
+	return "", ""
+}
+
+func checkText(what string, longest int) func(string) (message, hint string) {
+	return func(s string) (string, string) {
+		if n := utf8.RuneCountInString(s); strings.TrimSpace(s) == "" || n > longest {
+			return fmt.Sprintf("%s must be 1 to %d characters, not %d", what, longest, n), ""
+		}
+		return "", ""
+	}
+}
+
+// rule is a link rule with its place.
+type rule struct {
+	LinkRule
+	node ast.Node
+}
+
+// condition is a condition with the places of its parts.
+type condition struct {
+	name  string
+	node  ast.Node // the name, else the whole
+	rules []rule
+}
+
+func (c condition) plain() Condition {
+	out := Condition{Name: c.name}
+	for _, l := range c.rules {
+		out.Links = append(out.Links, l.LinkRule)
+	}
+	return out
+}
+
+// part is the workload and measure keys of a profile, or of the whole file,
+// as yet unread: what they say is laid over what they start from.
+type part struct{ node, workload, measure ast.Node }
+
+func (r *reader) scenario(n ast.Node) *Scenario {
+	s := &Scenario{Baseline: lan}
+	var (
+		baseline   condition
+		conditions []condition
+		own        = map[string]part{}
+		whole      part
+		schema     string
+		tolerance  ast.Node
+	)
+	readSchema := func(n ast.Node) {
+		if schema = n.GetToken().Value; n.Type() != ast.IntegerType || schema != "1" {
+			r.note(n, fmt.Sprintf("schema %s is not one that this faultlab reads", describe(n)), fmt.Sprintf("write schema: %d", Schema))
+		}
+	}
+	seen := r.mapping(n, "the scenario", keys{
+		"schema":      readSchema,
+		"name":        r.text("name", &s.Name, checkName),
+		"question":    r.text("question", &s.Question, checkText("question", 200)),
+		"description": r.text("description", &s.Description, checkText("description", 4000)),
+		"topologies":  r.topologies(&s.Topologies),
+		"baseline": func(n ast.Node) {
+			baseline = r.condition(n, "baseline", true)
+			s.Baseline = baseline.plain()
+		},
+		"conditions": r.list("conditions", "[{name: +5ms, links: [{between: nodes, rtt: 5ms}]}]", func(n ast.Node) {
+			conditions = append(conditions, r.condition(n, "a condition", false))
+		}),
+		"workload":  func(n ast.Node) { whole.workload = n },
+		"measure":   func(n ast.Node) { whole.measure = n },
+		"profiles":  func(n ast.Node) { own = r.profiles(n) },
+		"published": func(n ast.Node) { s.Published = r.published(n) },
+	})
+	if seen == nil {
+		return nil
+	}
+	r.require(n, seen, "the scenario", "schema", "name", "question", "topologies", "workload")
+
+	for _, c := range conditions {
+		s.Conditions = append(s.Conditions, c.plain())
+	}
+	r.conditions(s, conditions)
+	s.profiles, tolerance = r.resolve(whole, own)
+	r.tolerance(s, tolerance)
+	r.publishedFor(s, seen["published"])
+	return s
+}
+
+func (r *reader) topologies(to *[]string) func(ast.Node) {
+	return r.list("topologies", "[single, semisync, mgr]", func(n ast.Node) {
+		var t string
+		r.word("topology", &t, topologies)(n)
+		if t != "" && slices.Contains(*to, t) {
+			r.note(n, fmt.Sprintf("topology %s is listed twice", clip(t)), "")
+		}
+		*to = append(*to, t)
+	})
+}
+
+func (r *reader) condition(n ast.Node, what string, baseline bool) condition {
+	c := condition{node: n}
+	known := keys{
+		"links": r.list("links", "[{between: nodes, rtt: 0.6ms}]", func(n ast.Node) {
+			if l, ok := r.link(n); ok {
+				r.overlap(c.rules, l)
+				c.rules = append(c.rules, l)
+			}
+		}),
+	}
+	required := []string{"links"}
+	if baseline {
+		c.name = BaselineName
+	} else {
+		known["name"] = func(n ast.Node) {
+			c.node = n
+			r.text("name", &c.name, checkText("the name of a condition", 32))(n)
+		}
+		required = append(required, "name")
+	}
+	r.require(n, r.mapping(n, what, known), what, required...)
+	return c
+}
+
+// link reads one rule. ok is false where it is not whole enough to be judged
+// further.
+func (r *reader) link(n ast.Node) (l rule, ok bool) {
+	before := len(r.problems)
+	var delay, rtt time.Duration
+	tooLong := func(perWay func(time.Duration) time.Duration) func(time.Duration) string {
+		return func(d time.Duration) string {
+			if err := (netem.Impairment{Delay: perWay(d)}).Validate(); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+	}
+	seen := r.mapping(n, "a link", keys{
+		"between": func(n ast.Node) { l.From, l.To = r.between(n) },
+		"from":    r.word("end", &l.From, allEnds()),
+		"to":      r.word("end", &l.To, allEnds()),
+		"delay":   r.duration("delay", &delay, tooLong(func(d time.Duration) time.Duration { return d })),
+		"rtt": r.duration("rtt", &rtt, func(d time.Duration) string {
+			if d%2 != 0 {
+				return fmt.Sprintf("rtt %s has no half in whole nanoseconds", FormatDuration(d))
+			}
+			return tooLong(func(d time.Duration) time.Duration { return d / 2 })(d)
+		}),
+	})
+	if seen == nil {
+		return l, false
+	}
+	has := func(key string) bool { return seen[key] != nil }
+	switch {
+	case has("between") && (has("from") || has("to")):
+		r.note(n, "a link has both between and from or to", "between is both directions, from and to are one")
+	case !has("between") && !has("from") && !has("to"):
+		r.note(n, "a link does not say which", "add between: nodes, or between: [n1, n2], or from: n1 and to: n2")
+	case !has("between") && !(has("from") && has("to")):
+		r.note(n, "a link needs both from and to", "for both directions write between: [n1, n2]")
+	}
+	switch {
+	case has("rtt") && has("delay"):
+		r.note(n, "a link has both rtt and delay", "delay is one way, rtt is there and back: keep one of them")
+	case !has("rtt") && !has("delay"):
+		r.note(n, "a link does not say what is done to it", "add rtt: 0.6ms")
+	case has("rtt") && has("from") && has("to"):
+		r.note(n, "rtt is there and back, but from and to are one way", "write delay, or between instead of from and to")
+	}
+	if len(r.problems) > before {
+		return l, false
+	}
+	l.node, l.OneWay, l.Delay = n, has("from"), delay+rtt/2
+	if len(l.paths()) == 0 || l.OneWay && l.From == l.To {
+		r.note(n, fmt.Sprintf("a link from %s to %s leads nowhere", l.From, l.To), "name two different ends, or write between: nodes")
+		return l, false
+	}
+	return l, true
+}
+
+// allEnds are the words for the end of a link.
+func allEnds() []string { return append([]string{allNodes, client}, nodes...) }
+
+// between reads "nodes", or two ends.
+func (r *reader) between(n ast.Node) (a, b string) {
+	const hint = "write between: nodes, or two ends: between: [client, nodes]"
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		before := len(r.problems)
+		r.word("end", &a, allEnds())(n)
+		if a != allNodes && len(r.problems) == before {
+			r.note(n, fmt.Sprintf("between %s and what?", a), hint)
+		}
+		return a, a
+	}
+	if len(seq.Values) != 2 {
+		r.note(n, fmt.Sprintf("between must have 2 ends, not %d", len(seq.Values)), hint)
+		return "", ""
+	}
+	r.word("end", &a, allEnds())(seq.Values[0])
+	r.word("end", &b, allEnds())(seq.Values[1])
+	return a, b
+}
+
+// overlap reports a path that two rules of one condition cover: which of them
+// holds would be a guess.
+func (r *reader) overlap(earlier []rule, l rule) {
+	for _, e := range earlier {
+		for _, p := range e.paths() {
+			if slices.Contains(l.paths(), p) {
+				r.note(l.node, fmt.Sprintf("two links of one condition cover %s", p),
+					fmt.Sprintf("the other is on line %d", position(e.node).Line))
+				return
+			}
+		}
+	}
+}
+
+// conditions judges what conditions are to one another and to the rest.
+func (r *reader) conditions(s *Scenario, conditions []condition) {
+	covered := map[path]bool{}
+	for _, l := range s.Baseline.Links {
+		for _, p := range l.paths() {
+			covered[p] = true
+		}
+	}
+	judge := len(covered) > 0 // else the baseline is broken, which has been said
+	first := map[string]ast.Node{}
+	shaped := len(conditions) == 0
+	for _, c := range conditions {
+		switch earlier, again := first[c.name]; {
+		case c.name == BaselineName:
+			r.note(c.node, "a condition cannot be called baseline", "the baseline has a key of its own")
+		case again && c.name != "":
+			r.note(c.node, fmt.Sprintf("two conditions are called %s", clip(c.name)), fmt.Sprintf("the other is on line %d", position(earlier).Line))
+		default:
+			first[c.name] = c.node
+		}
+		for _, l := range c.rules {
+			for _, p := range l.paths() {
+				shaped = shaped || p.from == client || p.to == client
+				if judge && !covered[p] {
+					r.note(l.node, fmt.Sprintf("the baseline does not cover %s, so the cost of the emulator would count as the link's", p),
+						"cover it in the baseline too, with rtt: 0ms if nothing is to be added there")
+					break
+				}
+			}
+		}
+	}
+	if !shaped && len(s.Topologies) == 1 && s.Topologies[0] == "single" {
+		r.note(conditions[0].node, "no topology here has links between nodes: the conditions change nothing", "add a topology, or shape the links of the client")
+	}
+}
+
+func (r *reader) profiles(n ast.Node) map[string]part {
+	parts := map[string]part{}
+	known := keys{}
+	for _, name := range profiles {
+		known[name] = func(n ast.Node) {
+			p := part{node: n}
+			r.mapping(n, "profile "+name, keys{
+				"workload": func(n ast.Node) { p.workload = n },
+				"measure":  func(n ast.Node) { p.measure = n },
+			})
+			parts[name] = p
+		}
+	}
+	r.mapping(n, "profiles", known)
+	return parts
+}
+
+// resolve lays the file's keys, and then those of each profile, over the
+// presets. It returns the last node that sets a tolerance.
+func (r *reader) resolve(whole part, own map[string]part) (map[string]profile, ast.Node) {
+	var tolerance ast.Node
+	lay := func(r *reader, p *profile, over part) {
+		w, m := &p.workload, &p.measure
+		if over.workload != nil {
+			r.mapping(over.workload, "workload", keys{
+				"name":         r.word("workload", &w.Name, workloads),
+				"distribution": r.word("distribution", &w.Distribution, distributions),
+				"tables":       r.count("tables", &w.Tables),
+				"rows":         r.count("rows", &w.Rows),
+				"threads":      r.count("threads", &w.Threads),
+			})
+		}
+		if over.measure != nil {
+			seen := r.mapping(over.measure, "measure", keys{
+				"warmup":         r.span("warmup", &m.Warmup),
+				"settle":         r.span("settle", &m.Settle),
+				"window":         r.span("window", &m.Window),
+				"pairs":          r.count("pairs", &m.Pairs),
+				"observer_pairs": r.count("observer_pairs", &m.ObserverPairs),
+				"rtt_tolerance":  r.duration("rtt_tolerance", &m.RTTTolerance, checkTolerance),
+			})
+			if k := seen["rtt_tolerance"]; k != nil {
+				tolerance = k
+			}
+		}
+	}
+
+	all := presets()
+	if _, ok := own["paper"]; ok { // far too long to be there unasked
+		all["paper"] = all["standard"]
+	}
+	judge := r
+	for _, name := range profiles {
+		p, ok := all[name]
+		if !ok {
+			continue
+		}
+		lay(judge, &p, whole)
+		judge = &reader{} // the whole file's keys are judged once
+		lay(r, &p, own[name])
+		all[name] = p
+	}
+	if values, ok := mappingValues(whole.workload); ok && len(values) > 0 {
+		for _, name := range profiles {
+			if p, ok := all[name]; ok && p.workload.Name == "" {
+				r.note(whole.workload, "workload has no \"name\"", "known: "+strings.Join(workloads, ", "))
+				break
+			}
+		}
+	}
+	return all, tolerance
+}
+
+func (r *reader) span(name string, to *time.Duration) func(ast.Node) {
+	return r.duration(name, to, func(d time.Duration) string { return checkSpan(name, d) })
+}
+
+func checkTolerance(d time.Duration) string {
+	if d == 0 {
+		return "rtt_tolerance 0: no link is that exact"
+	}
+	return ""
+}
+
+// tolerance judges each profile's tolerance, or sets it. One as wide as half of
+// what is added would pass a link on which half of it is missing.
+func (r *reader) tolerance(s *Scenario, n ast.Node) {
+	half := smallestRTT(s.Conditions) / 2
+	for name, p := range s.profiles {
+		switch {
+		case p.measure.RTTTolerance == 0:
+			p.measure.RTTTolerance = DefaultTolerance
+			if half > 0 {
+				p.measure.RTTTolerance = min(DefaultTolerance, half)
+			}
+			s.profiles[name] = p
+		case half > 0 && p.measure.RTTTolerance > half && n != nil:
+			r.note(n, fmt.Sprintf("rtt_tolerance %s is more than half of the smallest RTT that a condition adds, %s: it would prove nothing",
+				FormatDuration(p.measure.RTTTolerance), FormatDuration(2*half)), "a tenth of it is a good start")
+			return
+		}
+	}
+}
+
+func (r *reader) published(n ast.Node) []Published {
+	var (
+		out    []Published
+		source string
+	)
+	seen := r.mapping(n, "published", keys{
+		"source": r.text("source", &source, checkText("source", 200)),
+		"figures": r.list("figures", "[{topology: single, tps: 10260}]", func(n ast.Node) {
+			p := Published{Condition: BaselineName}
+			var response time.Duration
+			seen := r.mapping(n, "a figure", keys{
+				"topology":  r.word("topology", &p.Topology, topologies),
+				"condition": r.text("condition", &p.Condition, nil),
+				"tps":       r.number("tps", &p.TPS),
+				"response":  r.duration("response", &response, nil),
+				"vs_single": r.number("vs_single", &p.VsSingle),
+				"text":      r.text("text", &p.Text, checkText("text", 200)),
+			})
+			r.require(n, seen, "a figure", "topology")
+			p.ResponseMS = float64(response) / float64(time.Millisecond)
+			out = append(out, p)
+		}),
+	})
+	r.require(n, seen, "published", "source", "figures")
+	for i := range out {
+		out[i].Source = source
+	}
+	return out
+}
+
+// publishedFor reports figures for a condition that the scenario does not have.
+func (r *reader) publishedFor(s *Scenario, n ast.Node) {
+	known := []string{BaselineName}
+	for _, c := range s.Conditions {
+		known = append(known, c.Name)
+	}
+	for _, p := range s.Published {
+		if !slices.Contains(known, p.Condition) {
+			r.note(n, fmt.Sprintf("published has a figure for condition %s, which the scenario has not", clip(p.Condition)), suggest(p.Condition, known))
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// YAML is the plan as a scenario that resolves to it again, with every default
+// written out: what a run keeps beside its results.
+func (p Plan) YAML() ([]byte, error) {
+	doc := document{
+		Schema: Schema, Name: p.Scenario, Question: p.Question, Description: p.Description,
+		Topologies: p.Topologies,
+		Baseline:   documentCondition{Links: links(p.Baseline)},
+		Profiles: map[string]documentProfile{p.Profile: {
+			documentWorkload(p.Workload),
+			documentMeasure{
+				duration(p.Measure.Warmup), duration(p.Measure.Settle), duration(p.Measure.Window),
+				p.Measure.Pairs, p.Measure.ObserverPairs, duration(p.Measure.RTTTolerance),
+			},
+		}},
+	}
+	doc.Workload.Name = p.Workload.Name
+	for _, c := range p.Conditions {
+		doc.Conditions = append(doc.Conditions, documentCondition{c.Name, links(c)})
+	}
+	if len(p.Published) > 0 {
+		// A file has one source for all of its figures.
+		doc.Published = &documentPublished{Source: p.Published[0].Source}
+		for _, f := range p.Published {
+			doc.Published.Figures = append(doc.Published.Figures, documentFigure{
+				f.Topology, f.Condition, f.TPS, duration(f.ResponseMS*float64(time.Millisecond) + 0.5), f.VsSingle, f.Text,
+			})
+		}
+	}
+	return yaml.MarshalWithOptions(doc, yaml.UseLiteralStyleIfMultiline(true), yaml.IndentSequence(true))
+}
+
+// duration is written as text: exact, with a unit.
+type duration time.Duration
+
+func (d duration) MarshalYAML() (any, error) { return FormatDuration(time.Duration(d)), nil }
+
+// The shape of a file, in the order in which people read it.
+type document struct {
+	Schema      int                        `yaml:"schema"`
+	Name        string                     `yaml:"name"`
+	Question    string                     `yaml:"question"`
+	Description string                     `yaml:"description,omitempty"`
+	Topologies  []string                   `yaml:"topologies,flow"`
+	Baseline    documentCondition          `yaml:"baseline"`
+	Conditions  []documentCondition        `yaml:"conditions,omitempty"`
+	Workload    struct{ Name string }      `yaml:"workload,flow"`
+	Profiles    map[string]documentProfile `yaml:"profiles"`
+	Published   *documentPublished         `yaml:"published,omitempty"`
+}
+
+type documentCondition struct {
+	Name  string         `yaml:"name,omitempty"`
+	Links []documentLink `yaml:"links,flow"`
+}
+
+type documentLink struct {
+	Between between   `yaml:"between,flow,omitempty"`
+	From    string    `yaml:"from,omitempty"`
+	To      string    `yaml:"to,omitempty"`
+	RTT     *duration `yaml:"rtt,omitempty"`
+	Delay   *duration `yaml:"delay,omitempty"`
+}
+
+func links(c Condition) []documentLink {
+	var out []documentLink
+	for _, l := range c.Links {
+		d := duration(l.Delay)
+		if l.OneWay {
+			out = append(out, documentLink{From: l.From, To: l.To, Delay: &d})
+			continue
+		}
+		d *= 2
+		out = append(out, documentLink{Between: between{l.From, l.To}, RTT: &d})
+	}
+	return out
+}
+
+// between is written as one word where both ends are the same.
+type between []string
+
+func (b between) MarshalYAML() (any, error) {
+	if b[0] == b[1] {
+		return b[0], nil
+	}
+	return []string(b), nil
+}
+
+type documentProfile struct {
+	Workload documentWorkload `yaml:"workload"`
+	Measure  documentMeasure  `yaml:"measure"`
+}
+
+type documentWorkload struct {
+	Name         string `yaml:"name"`
+	Tables       int    `yaml:"tables"`
+	Rows         int    `yaml:"rows"`
+	Threads      int    `yaml:"threads"`
+	Distribution string `yaml:"distribution"`
+}
+
+type documentMeasure struct {
+	Warmup        duration `yaml:"warmup"`
+	Settle        duration `yaml:"settle"`
+	Window        duration `yaml:"window"`
+	Pairs         int      `yaml:"pairs"`
+	ObserverPairs int      `yaml:"observer_pairs"`
+	RTTTolerance  duration `yaml:"rtt_tolerance"`
+}
+
+type documentPublished struct {
+	Source  string           `yaml:"source"`
+	Figures []documentFigure `yaml:"figures"`
+}
+
+type documentFigure struct {
+	Topology  string   `yaml:"topology"`
+	Condition string   `yaml:"condition,omitempty"`
+	TPS       float64  `yaml:"tps,omitempty"`
+	Response  duration `yaml:"response,omitempty"`
+	VsSingle  float64  `yaml:"vs_single,omitempty"`
+	Text      string   `yaml:"text,omitempty"`
+}
