@@ -1,8 +1,22 @@
 package server
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/lab"
 )
@@ -11,17 +25,207 @@ import (
 type recipe struct {
 	suite    string
 	packages []string
-	options  []string // for mmdebstrap
 }
 
+// MySQL is in no released suite of Debian. MariaDB is in all of them, and the
+// machine's own suite is taken if it is Debian's: see suite.
 var recipes = map[lab.Flavor]recipe{
-	lab.MySQL:   {},
-	lab.MariaDB: {},
+	lab.MySQL:   {"sid", []string{"mysql-server-core", "mysql-server", "iproute2", "iputils-ping"}},
+	lab.MariaDB: {"bookworm", []string{"mariadb-server", "galera-4", "rsync", "iproute2", "iputils-ping"}},
 }
+
+// installBytes is what a root needs while it is made, and a little more.
+const installBytes = 2 << 30
 
 // Installable lists the flavors that Install knows.
 func Installable() []lab.Flavor {
 	return slices.Sorted(maps.Keys(recipes))
 }
 
-func removeRoot(root string) error { return nil }
+// Install makes a flavor's server root in the cache from Debian's packages,
+// unless it is there. An interrupted install leaves nothing that the next one
+// would trust. report, which may be nil, is told what happens in lines.
+func (s Store) Install(ctx context.Context, f lab.Flavor, report func(step string)) (Server, error) {
+	r, ok := recipes[f]
+	if !ok {
+		return Server{}, lab.Hint(fmt.Errorf("no packages of %s are known", f), fmt.Sprintf("installable: %v", Installable()))
+	}
+	root, err := s.root(f)
+	if err != nil {
+		return Server{}, err
+	}
+	if srv, err := fromCache(root, f); err == nil {
+		return srv, nil
+	}
+	if _, err := exec.LookPath("mmdebstrap"); err != nil {
+		return Server{}, lab.Hint(fmt.Errorf("%w make a server root: mmdebstrap is missing", lab.ErrCannot), "sudo apt-get install mmdebstrap")
+	}
+	mirror, err := Mirror("/etc/apt")
+	if err != nil {
+		return Server{}, err
+	}
+	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
+		return Server{}, err
+	}
+	unlock, err := lockFile(ctx, root+".lock", func() {
+		tell(report, fmt.Sprintf("waiting for another faultlab to install %s, or for its labs to end", f))
+	})
+	if err != nil {
+		return Server{}, err
+	}
+	defer unlock()
+	if srv, err := fromCache(root, f); err == nil {
+		return srv, nil // by whoever held the lock
+	}
+	if err := checkSpace(filepath.Dir(root), installBytes); err != nil {
+		return Server{}, err
+	}
+	// With the lock held, these are an interrupted run's.
+	left, err := filepath.Glob(root + ".new-*")
+	if err != nil {
+		return Server{}, err
+	}
+	for _, dir := range append(left, root) {
+		if err := removeRoot(dir); err != nil {
+			return Server{}, err
+		}
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(root), filepath.Base(root)+".new-")
+	if err != nil {
+		return Server{}, err
+	}
+	srv, err := build(ctx, f, r, mirror, tmp, report)
+	if err == nil {
+		err = os.Rename(tmp, root)
+	}
+	if err != nil {
+		return Server{}, errors.Join(fmt.Errorf("install %s: %w", f, err), removeRoot(tmp))
+	}
+	srv.Root = root
+	tell(report, fmt.Sprintf("%s %s is in %s", f, srv.Version, root))
+	return srv, nil
+}
+
+// suite is the recipe's, or the machine's own Debian suite where a recipe
+// does not insist on sid: its packages are the ones the machine's user knows.
+func suite(r recipe, osRelease string) string {
+	var id, codename string
+	for line := range strings.Lines(osRelease) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch k {
+		case "ID":
+			id = strings.Trim(v, `"`)
+		case "VERSION_CODENAME":
+			codename = strings.Trim(v, `"`)
+		}
+	}
+	if r.suite != "sid" && id == "debian" && codename != "" {
+		return codename
+	}
+	return r.suite
+}
+
+// build fills dir and marks it complete.
+func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, report func(string)) (Server, error) {
+	osRelease, _ := os.ReadFile("/etc/os-release") // without it the recipe's suite serves
+	from := suite(r, string(osRelease))
+	args := []string{"--mode=root", "--variant=apt", "--include=" + strings.Join(r.packages, ","),
+		// A snapshot, or a mirror that lags, has a Release file past its date.
+		`--aptopt=Acquire::Check-Valid-Until "false"`,
+		"--aptopt=Acquire::Retries 3",
+		"--dpkgopt=path-exclude=/usr/share/doc/*",
+		"--dpkgopt=path-exclude=/usr/share/man/*",
+		"--dpkgopt=path-exclude=/usr/share/info/*",
+		"--dpkgopt=path-exclude=/usr/share/locale/*",
+		from, dir, fmt.Sprintf("deb %s %s main", mirror, from)}
+	tell(report, fmt.Sprintf("installing %s from Debian %s: about a minute", f, from))
+
+	cmd := exec.CommandContext(ctx, "mmdebstrap", args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+	// What it mounts in the new root is seen by it alone and is gone with it,
+	// so that removing an interrupted root can never reach what was mounted.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	pr, pw := io.Pipe()
+	cmd.Stdout, cmd.Stderr = pw, pw
+	said := make(chan []string, 1)
+	go func() { said <- follow(pr, report) }()
+	err := cmd.Run()
+	if cmd.Process != nil {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what outlived a cancelled leader
+	}
+	pw.Close()
+	last := <-said
+	if ctx.Err() != nil {
+		return Server{}, ctx.Err()
+	}
+	if err != nil {
+		text := strings.Join(last, "\n")
+		err = fmt.Errorf("mmdebstrap: %w:\n%s", err, text)
+		switch {
+		case strings.Contains(text, "No space left") || checkSpace(filepath.Dir(dir), 64<<20) != nil:
+			return Server{}, spaceHint(err)
+		case errors.Is(err, fs.ErrPermission) || os.Geteuid() != 0:
+			return Server{}, lab.Hint(err, "run it as root: sudo faultlab servers install "+string(f))
+		case strings.Contains(text, "NO_PUBKEY") || strings.Contains(text, "not signed"):
+			return Server{}, lab.Hint(err, "sudo apt-get install debian-archive-keyring")
+		}
+		return Server{}, err
+	}
+	return writeMark(dir, f)
+}
+
+// follow reports mmdebstrap's own lines and returns the last of all lines.
+func follow(r io.Reader, report func(string)) []string {
+	const keep = 12
+	var last []string
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		line := strings.TrimSpace(sc.Text())
+		if step, ok := strings.CutPrefix(line, "I: "); ok {
+			tell(report, step)
+		}
+		if line != "" {
+			last = append(last[max(0, len(last)-keep+1):], line)
+		}
+	}
+	io.Copy(io.Discard, r) // after a line too long
+	return last
+}
+
+// checkSpace fails if the file system of dir, which exists, has less free.
+func checkSpace(dir string, need uint64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < need {
+		return spaceHint(fmt.Errorf("%s: %d MB are free and %d MB are needed", dir, free>>20, need>>20))
+	}
+	return nil
+}
+
+func spaceHint(err error) error {
+	return lab.Hint(err, "free some space, or keep the cache elsewhere: XDG_CACHE_HOME=DIR")
+}
+
+// removeRoot removes a root or what there is of one, unless something is
+// mounted in it: that would be removed too.
+func removeRoot(root string) error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], root+"/") {
+			return fmt.Errorf("%s is mounted: umount it first", f[1])
+		}
+	}
+	// The mark goes first: a root that is half removed is not complete.
+	if err := os.Remove(filepath.Join(root, markFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(root)
+}
