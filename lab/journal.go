@@ -12,6 +12,7 @@ import (
 	"sort"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Entry is one thing that a lab has made or is about to make.
@@ -70,7 +71,7 @@ func NewJournal(stateDir, name string) (*Journal, error) {
 		return nil, err
 	}
 	dir := filepath.Join(stateDir, name)
-	if err := os.Chmod(tmp, 0o755); err == nil {
+	if err = os.Chmod(tmp, 0o755); err == nil {
 		err = os.Rename(tmp, dir)
 	}
 	if err != nil {
@@ -99,6 +100,10 @@ func lockJournal(dir string, flag int) (*Journal, error) {
 		}
 		return nil, err
 	}
+	if gone(f) {
+		f.Close()
+		return nil, ErrTaken
+	}
 	j := &Journal{dir: dir, file: f}
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
@@ -109,7 +114,22 @@ func lockJournal(dir string, flag int) (*Journal, error) {
 			j.entries = append(j.entries, e)
 		}
 	}
-	return j, sc.Err()
+	if err := sc.Err(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return j, nil
+}
+
+// gone reports whether the file is no longer the one of its path: another
+// cleaner was faster, and a new lab may already have the name.
+func gone(f *os.File) bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	there, err := os.Stat(f.Name())
+	return err != nil || !os.SameFile(ours, there)
 }
 
 // Dir is the lab's folder.
@@ -156,16 +176,40 @@ func (j *Journal) Undo(ctx context.Context, undo map[string]Undo) error {
 		}
 	}
 	if len(errs) == 0 {
-		if err := os.RemoveAll(j.dir); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, j.remove())
 	}
-	if len(errs) == 0 {
-		j.file.Close()
-		j.file = nil
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	j.file.Close()
+	j.file = nil
+	return nil
 }
+
+// remove deletes the folder of a lab of which nothing else is left. It takes
+// the folder out of the way first: the name is free from then on, and what is
+// being deleted must not be a new lab's. The entries go before that, so that
+// nobody undoes them again, by then to the new lab's harm.
+func (j *Journal) remove() error {
+	if err := j.file.Truncate(0); err != nil {
+		return err
+	}
+	j.entries = nil
+	gone, err := os.MkdirTemp(filepath.Dir(j.dir), ".gone-")
+	if err != nil {
+		return err
+	}
+	moved := filepath.Join(gone, j.Name())
+	if err := os.Rename(j.dir, moved); err != nil {
+		os.Remove(gone)
+		return err
+	}
+	j.dir = moved
+	return os.RemoveAll(gone)
+}
+
+// hidden says that a folder is a lab's that is not yet or no longer there.
+func hidden(name string) bool { return name[0] == '.' }
 
 // Labs lists the names of the labs that stateDir knows, and whether the
 // process that made each is alive.
@@ -182,12 +226,12 @@ func Labs(stateDir string) (map[string]bool, error) {
 		if !de.IsDir() {
 			continue
 		}
+		if fi, err := de.Info(); hidden(de.Name()) && (err != nil || time.Since(fi.ModTime()) < time.Minute) {
+			continue // being born or removed this moment
+		}
 		j, err := lockJournal(filepath.Join(stateDir, de.Name()), 0)
 		if err == nil {
 			j.file.Close()
-		}
-		if errors.Is(err, os.ErrNotExist) && de.Name()[0] == '.' {
-			continue // being born this moment
 		}
 		labs[de.Name()] = errors.Is(err, ErrTaken)
 	}
@@ -209,11 +253,13 @@ func Clean(ctx context.Context, stateDir string, undo map[string]Undo) ([]string
 		}
 		dir := filepath.Join(stateDir, name)
 		j, err := lockJournal(dir, os.O_CREATE) // a folder without a journal is removed too
-		if errors.Is(err, ErrTaken) {
-			continue // somebody else cleans it
+		if errors.Is(err, ErrTaken) || errors.Is(err, os.ErrNotExist) {
+			continue // somebody else cleans it or has done so
 		}
 		if err == nil {
-			err = j.Undo(ctx, undo)
+			if err = j.Undo(ctx, undo); err != nil {
+				j.file.Close() // for whoever tries again
+			}
 		}
 		if err != nil {
 			errs = append(errs, err)
