@@ -81,6 +81,11 @@ func (n *node) start(s lab.Start) (*server.Process, error) {
 	if err := server.MakeServerDir(n.path("run")); err != nil {
 		return nil, err
 	}
+	for name, text := range s.Files {
+		if err := writeFile(filepath.Join(n.path("data"), name), text, server.UID); err != nil {
+			return nil, err
+		}
+	}
 	var extra []*os.File
 	if s.InitSQL != "" {
 		r, err := sqlPipe(s.InitSQL)
@@ -90,7 +95,7 @@ func (n *node) start(s lab.Start) (*server.Process, error) {
 		defer r.Close()
 		extra = append(extra, r)
 	}
-	if err := writeOptions(n.path("my.cnf"), options(n.spec.Flavor, s, len(extra) > 0)); err != nil {
+	if err := writeFile(n.path("my.cnf"), options(n.spec.Flavor, s, len(extra) > 0), 0); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(n.path("error.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
@@ -136,9 +141,9 @@ skip-name-resolve
 	return b.String()
 }
 
-// writeOptions writes a file that the server and root alone can read: the
-// caller's part may hold the password of a state transfer.
-func writeOptions(path, text string) error {
+// writeFile makes or replaces a file of that owner which, besides root, the
+// server alone can read: options may hold the password of a state transfer.
+func writeFile(path, text string, uid int) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -150,7 +155,7 @@ func writeOptions(path, text string) error {
 	if _, err := f.WriteString(text); err != nil {
 		return err
 	}
-	if err := f.Chown(0, server.GID); err != nil {
+	if err := f.Chown(uid, server.GID); err != nil {
 		return err
 	}
 	if err := f.Chmod(0o640); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -81,6 +83,29 @@ func initialise(ctx context.Context, srv Server, tmp string) error {
 		args = []string{"/usr/bin/mariadb-install-db", "--no-defaults", "--datadir=" + DataDir,
 			"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}
 	}
+	if err := runSeed(ctx, srv, tmp, args, nil); err != nil {
+		return err
+	}
+	if srv.Galera == "" {
+		return nil
+	}
+	// A cluster of one, once: it gives the data a cluster identity and a
+	// position in it. Nodes that start from copies then agree on what they
+	// have, and none needs a state transfer.
+	// The colon tells the server's own word from the provider's earlier one:
+	// a server that is asked to end between the two crashes.
+	err := runSeed(ctx, srv, tmp, []string{srv.Daemon, "--no-defaults", "--datadir=" + DataDir, "--socket=/tmp/seed.sock", "--skip-networking",
+		"--wsrep-on=ON", "--wsrep-provider=" + srv.Galera, "--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster", "--wsrep-node-address=127.0.0.1",
+		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2"}, []byte(": ready for connections"))
+	if err != nil {
+		return fmt.Errorf("cluster of one: %w", err)
+	}
+	return os.Remove(filepath.Join(data, "galera.cache")) // each node makes its own, of its own size
+}
+
+// runSeed runs a program on the data directory in the making, until it ends;
+// with ready, until it has logged that, and it is then asked to end.
+func runSeed(ctx context.Context, srv Server, tmp string, args []string, ready []byte) error {
 	log, err := os.Create(filepath.Join(tmp, "log"))
 	if err != nil {
 		return err
@@ -88,20 +113,35 @@ func initialise(ctx context.Context, srv Server, tmp string) error {
 	defer log.Close()
 	p, err := Jail{
 		Root: srv.Root, Hostname: "seed", Hosts: "127.0.0.1 seed\n",
-		Mounts: []Mount{{data, DataDir, true}},
+		Mounts: []Mount{{filepath.Join(tmp, "data"), DataDir, true}},
 		Args:   args, Stdout: log, Stderr: log,
 	}.Start()
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), p.Kill())
-	case <-p.Done():
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), p.Kill())
+		case <-p.Done():
+			running = false
+		case <-tick.C:
+			if ready == nil {
+				continue
+			}
+			if text, err := os.ReadFile(log.Name()); err == nil && bytes.Contains(text, ready) {
+				ready = nil
+				if err := p.Signal(unix.SIGTERM); err != nil {
+					return errors.Join(err, p.Kill())
+				}
+			}
+		}
 	}
-	if p.Err() != nil {
+	if p.Err() != nil || ready != nil {
 		text, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("%w: %s", p.Err(), tail(text, 2000))
+		return errors.Join(p.Err(), fmt.Errorf("%s ended too early: %s", filepath.Base(args[0]), tail(text, 2000)))
 	}
 	return nil
 }
