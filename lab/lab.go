@@ -171,6 +171,9 @@ type Topology interface {
 	// Counters reads what the servers count, by "node.counter". Health says
 	// whether they answer; a node that does not is left out.
 	Counters(ctx context.Context, c *Cluster) map[string]float64
+	// Settings are, for every node that answers, the settings that bear on
+	// speed, durability and replication.
+	Settings(ctx context.Context, c *Cluster) map[string]map[string]string
 	// Judge says why the counters read before and after a window make it
 	// something else than a window of this topology.
 	Judge(before, after map[string]float64) []string

@@ -114,8 +114,8 @@ func Exec(ctx context.Context, db *sql.DB, stmts ...string) error {
 
 // Row reads the first row of a query as column name -> text; nil when there
 // is none. NULL is "".
-func Row(ctx context.Context, db *sql.DB, query string, args ...any) (map[string]string, error) {
-	rows, err := Rows(ctx, db, query, args...)
+func Row(ctx context.Context, db *sql.DB, query string) (map[string]string, error) {
+	rows, err := Rows(ctx, db, query)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -123,49 +123,59 @@ func Row(ctx context.Context, db *sql.DB, query string, args ...any) (map[string
 }
 
 // Rows reads all rows of a query as column name -> text. NULL is "".
-func Rows(ctx context.Context, db *sql.DB, query string, args ...any) ([]map[string]string, error) {
-	rs, err := db.QueryContext(ctx, query, args...)
+func Rows(ctx context.Context, db *sql.DB, query string) ([]map[string]string, error) {
+	columns, rows, err := Table(ctx, db, query)
 	if err != nil {
 		return nil, err
 	}
-	defer rs.Close()
-	cols, err := rs.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var out []map[string]string
-	cells := make([]sql.NullString, len(cols))
-	dest := make([]any, len(cols))
-	for i := range cells {
-		dest[i] = &cells[i]
-	}
-	for rs.Next() {
-		if err := rs.Scan(dest...); err != nil {
-			return nil, err
+	out := make([]map[string]string, len(rows))
+	for i, row := range rows {
+		out[i] = make(map[string]string, len(columns))
+		for j, c := range columns {
+			if row[j] != nil {
+				out[i][c] = *row[j]
+			}
 		}
-		m := make(map[string]string, len(cols))
-		for i, c := range cols {
-			m[c] = cells[i].String
-		}
-		out = append(out, m)
 	}
-	return out, rs.Err()
+	return out, nil
 }
 
-// Pairs reads a two-column result, such as SHOW GLOBAL STATUS, as a map.
-func Pairs(ctx context.Context, db *sql.DB, query string, args ...any) (map[string]string, error) {
-	rs, err := db.QueryContext(ctx, query, args...)
+// Pairs reads a two-column result, such as SHOW GLOBAL STATUS, as a map. NULL
+// is "".
+func Pairs(ctx context.Context, db *sql.DB, query string) (map[string]string, error) {
+	_, rows, err := Table(ctx, db, query)
 	if err != nil {
 		return nil, err
 	}
-	defer rs.Close()
-	out := map[string]string{}
-	for rs.Next() {
-		var k, v sql.NullString
-		if err := rs.Scan(&k, &v); err != nil {
-			return nil, err
+	out := make(map[string]string, len(rows))
+	for _, r := range rows {
+		if len(r) == 2 && r[0] != nil && r[1] != nil {
+			out[*r[0]] = *r[1]
 		}
-		out[k.String] = v.String
 	}
-	return out, rs.Err()
+	return out, nil
+}
+
+// Table reads a whole result: column names, and rows whose NULLs are nil.
+func Table(ctx context.Context, db *sql.DB, query string) (columns []string, rows [][]*string, err error) {
+	rs, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rs.Close()
+	if columns, err = rs.Columns(); err != nil {
+		return nil, nil, err
+	}
+	dest := make([]any, len(columns))
+	for rs.Next() {
+		row := make([]*string, len(columns))
+		for i := range row {
+			dest[i] = &row[i]
+		}
+		if err := rs.Scan(dest...); err != nil {
+			return nil, nil, err
+		}
+		rows = append(rows, row)
+	}
+	return columns, rows, rs.Err()
 }

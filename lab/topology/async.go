@@ -14,7 +14,7 @@ import (
 
 // Async is one source and its replicas with GTIDs and parallel appliers. A
 // commit waits for nobody.
-type Async struct{}
+type Async struct{ common }
 
 func (Async) Name() string           { return "async" }
 func (Async) Flavor() lab.Flavor     { return lab.MySQL }

@@ -14,7 +14,7 @@ import (
 
 // Galera is a MariaDB Galera cluster: every node can write, the load writes on
 // the first.
-type Galera struct{}
+type Galera struct{ common }
 
 func (Galera) Name() string           { return "galera" }
 func (Galera) Flavor() lab.Flavor     { return lab.MariaDB }

@@ -16,7 +16,7 @@ import (
 )
 
 // MGR is MySQL Group Replication, single-primary.
-type MGR struct{}
+type MGR struct{ common }
 
 func (MGR) Name() string           { return "mgr" }
 func (MGR) Flavor() lab.Flavor     { return lab.MySQL }

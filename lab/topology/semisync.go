@@ -13,7 +13,7 @@ import (
 // Semisync is Async with a commit that waits, before the engine commits
 // (AFTER_SYNC), for one replica to have the transaction. Both replicas
 // acknowledge; the faster one counts.
-type Semisync struct{}
+type Semisync struct{ common }
 
 func (Semisync) Name() string           { return "semisync" }
 func (Semisync) Flavor() lab.Flavor     { return lab.MySQL }

@@ -10,7 +10,7 @@ import (
 
 // Single is one MySQL server without replication, binary log on: what the
 // others are compared with.
-type Single struct{}
+type Single struct{ common }
 
 func (Single) Name() string       { return "single" }
 func (Single) Flavor() lab.Flavor { return lab.MySQL }

@@ -161,6 +161,29 @@ func statusCounters(ctx context.Context, c *lab.Cluster, like ...string) map[str
 	return out
 }
 
+// common is what all topologies do alike.
+type common struct{}
+
+func (common) Settings(ctx context.Context, c *lab.Cluster) map[string]map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	out := map[string]map[string]string{}
+	for i, s := range eachNode(c, func(n lab.Node) map[string]string {
+		db, err := mysql.OpenNode(c, n, probeTimeout)
+		if err != nil {
+			return nil
+		}
+		defer db.Close()
+		s, _ := mysql.Settings(ctx, db)
+		return s
+	}) {
+		if s != nil {
+			out[c.Nodes()[i].Name()] = s
+		}
+	}
+	return out
+}
+
 // restarted tells of servers that were restarted between two readings: their
 // other counters began anew.
 func restarted(before, after map[string]float64) []string {

@@ -1,0 +1,258 @@
+// Package cli owns the command line: flags, wiring, what is printed, and exit
+// codes. It is the one place where everything concrete meets.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/process"
+	"github.com/faultlab/faultlab/netem/netns"
+	"github.com/faultlab/faultlab/netem/wire"
+	"github.com/faultlab/faultlab/scenarios"
+)
+
+// Exit codes. They are a promise to scripts.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // the command failed
+	exitUsage       = 2   // wrong usage or an invalid file
+	exitVerdict     = 3   // ran, but an expectation failed
+	exitInvalid     = 4   // ran, but a row is INVALID
+	exitInterrupted = 130 // interrupted, and cleaned up
+)
+
+// exit is an error with an exit code. A nil err prints nothing.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+func (e *exit) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exit{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// Main runs the command line and returns its exit code. args[0] is the
+// program.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// The same binary is a node in the making and the emulator's helper.
+	if len(args) > 1 {
+		switch args[1] {
+		case process.NodeArg:
+			process.NodeMain()
+		case wire.Arg:
+			return wire.Main()
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// A second Ctrl-C ends the program at once; `faultlab clean` does the rest.
+	context.AfterFunc(ctx, stop)
+
+	app := newApp(stdin, stdout, stderr)
+	err := app.RunContext(ctx, permute(app, args))
+	return report(ctx, stderr, err)
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
+	c := &command{stdin: stdin, stdout: stdout, stderr: stderr}
+	app := &cli.App{
+		Name:                 "faultlab",
+		Usage:                "what network faults cost a MySQL cluster, measured and proved",
+		UsageText:            "faultlab COMMAND [ARGUMENTS] [OPTIONS]\n\nfaultlab run latency-0.6ms --profile quick",
+		Version:              version(),
+		HideHelpCommand:      true,
+		Reader:               stdin,
+		Writer:               stdout,
+		ErrWriter:            stderr,
+		EnableBashCompletion: true,
+		Suggest:              true,
+		ExitErrHandler:       func(*cli.Context, error) {},
+		OnUsageError:         usageError,
+		Commands: []*cli.Command{
+			c.run(), c.list(), c.show(), c.check(),
+			c.up(), c.status(), c.sql(), c.down(),
+			c.load(), c.report(),
+			c.servers(), c.doctor(), c.clean(),
+		},
+		Action: func(ctx *cli.Context) error {
+			if ctx.Args().Present() {
+				name := ctx.Args().First()
+				err := usage("there is no command %q", name)
+				if near := cli.SuggestCommand(ctx.App.Commands, name); near != "" {
+					return lab.Hint(err, "did you mean "+near+"?")
+				}
+				return lab.Hint(err, "faultlab --help lists the commands")
+			}
+			return cli.ShowAppHelp(ctx)
+		},
+	}
+	var prepare func([]*cli.Command)
+	prepare = func(cmds []*cli.Command) {
+		for _, cmd := range cmds {
+			cmd.OnUsageError = usageError
+			cmd.HideHelpCommand = true
+			prepare(cmd.Subcommands)
+		}
+	}
+	prepare(app.Commands)
+	return app
+}
+
+// command holds what every command talks to.
+type command struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+func usageError(ctx *cli.Context, err error, _ bool) error {
+	name := "faultlab"
+	if ctx.Command != nil && ctx.Command.Name != "" && ctx.Command.Name != "faultlab" {
+		name += " " + ctx.Command.Name
+	}
+	return lab.Hint(usage("%s", err), name+" --help lists the options")
+}
+
+// report prints an error as people read it and returns the exit code.
+func report(ctx context.Context, stderr io.Writer, err error) int {
+	code := exitOK
+	var e *exit
+	switch {
+	case err == nil:
+	case errors.As(err, &e):
+		code = e.code
+		if e.err == nil {
+			return code
+		}
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "faultlab: interrupted")
+		return exitInterrupted
+	default:
+		code = exitFailed
+	}
+	var problems scenarios.Problems
+	if errors.As(err, &problems) {
+		// They have places and hints of their own.
+		fmt.Fprintln(stderr, strings.TrimRight(problems.Error(), "\n"))
+		return exitUsage
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "faultlab: error: %s\n", err)
+		for _, h := range hints(err) {
+			fmt.Fprintf(stderr, "hint: %s\n", h)
+		}
+	}
+	return code
+}
+
+// hints collects those of the whole chain, and what to say of errors of
+// packages that know no hints.
+func hints(err error) []string {
+	var out []string
+	var h *lab.HintError
+	for e := err; errors.As(e, &h); e = h.Err {
+		out = append(out, h.Hints...)
+	}
+	if errors.Is(err, netns.ErrUnsupported) && len(out) == 0 {
+		out = append(out, "faultlab makes network namespaces: run it as root (sudo)")
+	}
+	return out
+}
+
+// permute puts a command's options before its arguments, so that both
+// `run latency-0.6ms --json` and `run --json latency-0.6ms` are understood:
+// the library stops at the first argument.
+func permute(app *cli.App, args []string) []string {
+	out := []string{args[0]}
+	rest := args[1:]
+	commands, flags := app.Commands, app.Flags
+	for len(rest) > 0 {
+		i := 0
+		for i < len(rest) && strings.HasPrefix(rest[i], "-") {
+			i++
+		}
+		if i == len(rest) {
+			break
+		}
+		var next *cli.Command
+		for _, c := range commands {
+			if c.HasName(rest[i]) {
+				next = c
+			}
+		}
+		if next == nil {
+			break
+		}
+		out = append(out, rest[:i+1]...)
+		rest = rest[i+1:]
+		commands, flags = next.Subcommands, next.Flags
+	}
+	takesValue := func(arg string) bool {
+		name := strings.TrimLeft(arg, "-")
+		if strings.Contains(name, "=") {
+			return false
+		}
+		for _, f := range flags {
+			for _, n := range f.Names() {
+				if n == name {
+					d, ok := f.(cli.DocGenerationFlag)
+					return ok && d.TakesValue()
+				}
+			}
+		}
+		return false
+	}
+	var options, arguments []string
+	for i := 0; i < len(rest); i++ {
+		switch a := rest[i]; {
+		case a == "--":
+			arguments = append(arguments, rest[i+1:]...)
+			i = len(rest)
+		case strings.HasPrefix(a, "-") && a != "-":
+			options = append(options, a)
+			if takesValue(a) && i+1 < len(rest) {
+				i++
+				options = append(options, rest[i])
+			}
+		default:
+			arguments = append(arguments, a)
+		}
+	}
+	out = append(out, options...)
+	if len(arguments) > 0 {
+		out = append(append(out, "--"), arguments...)
+	}
+	return out
+}
+
+// exactly checks the number of arguments and names them in the error.
+func exactly(ctx *cli.Context, names ...string) error {
+	least := 0
+	for _, n := range names {
+		if !strings.HasPrefix(n, "[") {
+			least++
+		}
+	}
+	if n := ctx.NArg(); n < least || n > len(names) {
+		return lab.Hint(usage("%s takes %s, not %d arguments", ctx.Command.Name, strings.Join(names, " "), n),
+			"faultlab "+ctx.Command.Name+" --help shows how it is used")
+	}
+	return nil
+}

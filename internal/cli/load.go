@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/urfave/cli/v2"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/workload"
+	"github.com/faultlab/faultlab/lab/workload/oltp"
+)
+
+// dsnEnv keeps a password off the command line.
+const dsnEnv = "FAULTLAB_DSN"
+
+func (c *command) load() *cli.Command {
+	var distributions []string
+	for _, d := range oltp.Distributions() {
+		distributions = append(distributions, string(d))
+	}
+	return &cli.Command{
+		Name: "load", Usage: "drive load at a lab or any MySQL-compatible server", ArgsUsage: "WORKLOAD prepare|run|cleanup",
+		Description: "Workloads: " + strings.Join(oltp.Workloads(), ", ") + ".\nTables, statements and options are sysbench 1.0's; what one has prepared the other can use.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dsn", EnvVars: []string{dsnEnv}, Usage: "server, as `user:password@tcp(host:3306)/database`"},
+			&cli.StringFlag{Name: "lab", Usage: "the writer of this `LAB` instead of a DSN"},
+			&cli.IntFlag{Name: "tables", Value: 1, Usage: "`N`umber of tables"},
+			&cli.IntFlag{Name: "table-size", Value: 10000, Usage: "`N`umber of rows in each"},
+			&cli.IntFlag{Name: "range-size", Value: 100, Usage: "`N`umber of rows of a range query"},
+			&cli.StringFlag{Name: "rand-type", Value: string(oltp.Special), Usage: "how rows are drawn: `" + strings.Join(distributions, "|") + "`"},
+			&cli.IntFlag{Name: "threads", Value: 1, Usage: "`N`umber of connections"},
+			&cli.DurationFlag{Name: "time", Value: 10 * time.Second, Usage: "`D`uration of the measurement"},
+			&cli.DurationFlag{Name: "warmup-time", Usage: "`D`uration of load before it, discarded"},
+			&cli.DurationFlag{Name: "report-interval", Usage: "print a line every `D` (0: none)"},
+			&cli.Uint64Flag{Name: "rand-seed", Usage: "repeat the random choices of this `SEED` (0: draw one)"},
+			jsonFlag,
+		},
+		Action: func(ctx *cli.Context) error {
+			if err := exactly(ctx, "WORKLOAD", "prepare|run|cleanup"); err != nil {
+				return err
+			}
+			d, err := oltp.New(oltp.Config{
+				Workload: ctx.Args().Get(0), Tables: ctx.Int("tables"), Rows: ctx.Int("table-size"),
+				RangeSize: ctx.Int("range-size"), Distribution: oltp.Distribution(ctx.String("rand-type")),
+			})
+			if err != nil {
+				return &exit{exitUsage, err}
+			}
+			t, err := target(ctx)
+			if err != nil {
+				return err
+			}
+			switch verb := ctx.Args().Get(1); verb {
+			case "prepare":
+				return c.prepareLoad(ctx, d, t)
+			case "run":
+				return c.runLoad(ctx, d, t)
+			case "cleanup":
+				return d.Cleanup(ctx.Context, t)
+			default:
+				return usage("load takes prepare, run or cleanup, not %q", verb)
+			}
+		},
+	}
+}
+
+// target is the server that the flags name.
+func target(ctx *cli.Context) (workload.Target, error) {
+	dsn, name := ctx.String("dsn"), ctx.String("lab")
+	switch {
+	case name != "" && ctx.IsSet("dsn") && os.Getenv(dsnEnv) == "":
+		return workload.Target{}, usage("--dsn and --lab both name a server: give one")
+	case name != "":
+		s, err := lab.LoadState(lab.StateDir(), name)
+		if err != nil {
+			return workload.Target{}, err
+		}
+		topo, err := findTopology(s.Topology)
+		if err != nil {
+			return workload.Target{}, err
+		}
+		cluster := attach(s)
+		return workload.Target{Addr: topo.Writer(cluster).Addr(), User: s.Credentials.User, Password: s.Credentials.Password,
+			Database: "sbtest", Dial: cluster.Client().Dial}, nil
+	case dsn == "":
+		return workload.Target{}, lab.Hint(usage("load needs a server"), "--lab NAME, --dsn 'user:password@tcp(host:3306)/sbtest', or the DSN in "+dsnEnv)
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return workload.Target{}, lab.Hint(usage("dsn: %s", err), "its form is user:password@tcp(host:3306)/database")
+	}
+	if cfg.Net != "tcp" {
+		return workload.Target{}, usage("dsn: load speaks tcp, not %s", cfg.Net)
+	}
+	if cfg.DBName == "" {
+		cfg.DBName = "sbtest"
+	}
+	return workload.Target{Addr: cfg.Addr, User: cfg.User, Password: cfg.Passwd, Database: cfg.DBName}, nil
+}
+
+func (c *command) prepareLoad(ctx *cli.Context, d workload.Driver, t workload.Target) error {
+	began := time.Now()
+	shown := time.Time{}
+	err := d.Prepare(ctx.Context, t, func(done, total int64) {
+		if done == total || time.Since(shown) > time.Second {
+			shown = time.Now()
+			fmt.Fprintf(c.stderr, "%6.1f s  %d of %d rows\n", time.Since(began).Seconds(), done, total)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stderr, "%6.1f s  tables of %s are ready\n", time.Since(began).Seconds(), d.Name())
+	return nil
+}
+
+func (c *command) runLoad(ctx *cli.Context, d workload.Driver, t workload.Target) error {
+	length, interval := ctx.Duration("time"), ctx.Duration("report-interval")
+	if length <= 0 {
+		return usage("--time must be longer than nothing")
+	}
+	opt := workload.Options{Threads: ctx.Int("threads"), Seed: ctx.Uint64("rand-seed"), Interval: interval}
+	if opt.Threads < 1 {
+		return usage("--threads must be at least 1")
+	}
+	var elapsed time.Duration
+	opt.OnSample = func(s workload.Sample) {
+		elapsed += s.Length
+		if interval > 0 {
+			fmt.Fprintln(c.stderr, workload.FormatInterval(elapsed, opt.Threads, s))
+		}
+	}
+	r, err := workload.Start(ctx.Context, d, t, opt)
+	if err != nil {
+		return err
+	}
+	defer r.Stop()
+	if warmup := ctx.Duration("warmup-time"); warmup > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(warmup):
+		}
+	}
+	w, err := r.Measure(ctx.Context, length)
+	if w.Transactions > 0 || err == nil {
+		if ctx.Bool("json") {
+			if jerr := writeJSON(c.stdout, loadResult(d, opt.Threads, w)); jerr != nil {
+				return jerr
+			}
+		} else {
+			fmt.Fprint(c.stdout, workload.FormatSummary(w))
+		}
+	}
+	return err
+}
+
+// loadJSON is what `load run --json` prints.
+type loadJSON struct {
+	Workload     string           `json:"workload"`
+	Threads      int              `json:"threads"`
+	Seconds      float64          `json:"seconds"`
+	Transactions int64            `json:"transactions"`
+	TPS          float64          `json:"tps"`
+	LatencyMS    latencyJSON      `json:"latency_ms"`
+	Retries      int64            `json:"retries"`
+	Errors       map[string]int64 `json:"errors"`
+	Unknown      int64            `json:"unknown_outcomes"`
+	Busy         float64          `json:"busy"`
+}
+
+type latencyJSON struct {
+	Avg float64 `json:"avg"`
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func loadResult(d workload.Driver, threads int, w workload.Window) loadJSON {
+	at := func(q float64) float64 { return float64(w.Latency.ValueAtQuantile(q)) / 1000 }
+	return loadJSON{
+		Workload: d.Name(), Threads: threads, Seconds: w.End.Sub(w.Start).Seconds(),
+		Transactions: w.Transactions, TPS: w.TPS(), Retries: w.Retries, Errors: w.Errors, Unknown: w.Unknown, Busy: w.Busy,
+		LatencyMS: latencyJSON{Avg: w.Latency.Mean() / 1000, P50: at(50), P95: at(95), P99: at(99), Max: float64(w.Latency.Max()) / 1000},
+	}
+}

@@ -1,0 +1,374 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/faultlab/faultlab/results"
+	"github.com/faultlab/faultlab/results/stats"
+	"github.com/faultlab/faultlab/scenarios"
+)
+
+const (
+	// minBusy is the share of time that threads must have been in
+	// transactions: below it the load itself was the limit.
+	minBusy = 0.9
+	// minProbes makes a median RTT worth its name.
+	minProbes = 10
+)
+
+// rows judges the windows of a topology and adds the valid ones up.
+func (m *measurement) rows() ([]results.Row, []results.Window, *results.Observer) {
+	bare := m.bare()
+	reasons := make([][]string, len(m.windows))
+	for i, w := range m.windows {
+		reasons[i] = m.judge(w, bare)
+	}
+	windows := make([]results.Window, len(m.windows))
+	for i, w := range m.windows {
+		windows[i] = m.present(w, reasons[i])
+	}
+	rows := []results.Row{m.row(scenarios.BaselineName, bare, reasons)}
+	if m.net == nil || len(m.net.hops) > 0 && m.topology.NodeCount() > 1 {
+		for _, c := range m.plan.Conditions {
+			rows = append(rows, m.row(c.Name, bare, reasons))
+		}
+	}
+	return rows, windows, m.observer(reasons)
+}
+
+// bare is the round trip of every pair in the baseline condition: the median
+// of its windows.
+func (m *measurement) bare() map[string]time.Duration {
+	all := map[string][]float64{}
+	for _, w := range m.windows {
+		if w.condition != scenarios.BaselineName {
+			continue
+		}
+		for _, r := range w.rtt {
+			all[r.From+" "+r.To] = append(all[r.From+" "+r.To], float64(r.P50))
+		}
+	}
+	out := map[string]time.Duration{}
+	for k, v := range all {
+		out[k] = time.Duration(stats.Median(v))
+	}
+	return out
+}
+
+// judge lists why a window is not what it claims to be.
+func (m *measurement) judge(w window, bare map[string]time.Duration) []string {
+	out := slices.Clone(w.problems)
+	if w.load.Transactions == 0 {
+		out = append(out, "no transaction was committed")
+	}
+	if w.load.Busy < minBusy {
+		out = append(out, fmt.Sprintf("load kept its threads busy only %.0f%% of the time", 100*w.load.Busy))
+	}
+	if w.emulator.Overrun > 0 {
+		out = append(out, fmt.Sprintf("emulator lost %d packets that it was not asked to drop", w.emulator.Overrun))
+	}
+	if w.condition == noEmulator {
+		return out
+	}
+	tolerance := m.plan.Measure.RTTTolerance
+	for _, r := range w.rtt {
+		if r.Lost > 0 {
+			out = append(out, fmt.Sprintf("%d of %d probes %s to %s were lost", r.Lost, r.Sent, r.From, r.To))
+		}
+		if r.Sent-r.Lost < minProbes {
+			out = append(out, fmt.Sprintf("only %d probes %s to %s: too few to prove its rtt", r.Sent-r.Lost, r.From, r.To))
+			continue
+		}
+		asked := m.net.asked(w.condition, [2]string{r.From, r.To})
+		if off := r.P50 - bare[r.From+" "+r.To] - asked; off.Abs() > tolerance {
+			out = append(out, fmt.Sprintf("rtt %s to %s was %.3f ms: %+.3f ms from the asked %.3f above the bare %.3f (tolerance %.3f)",
+				r.From, r.To, ms(r.P50), ms(off), ms(asked), ms(bare[r.From+" "+r.To]), ms(tolerance)))
+		}
+	}
+	return out
+}
+
+// present puts a window into the words of results.
+func (m *measurement) present(w window, reasons []string) results.Window {
+	var p50, p99 []float64
+	for _, r := range w.rtt {
+		p50 = append(p50, ms(r.P50))
+		p99 = append(p99, ms(r.P99))
+	}
+	return results.Window{
+		Topology: m.topology.Name(), Condition: w.condition, Pair: w.round,
+		Start: w.start.Seconds(), Seconds: w.load.End.Sub(w.load.Start).Seconds(),
+		TPS: w.load.TPS(), Latency: latency(w.load.Latency),
+		RTTP50: medianOr0(p50), RTTP99: maxOr0(p99),
+		Busy: w.load.Busy, EmulatorCPU: w.emulatorCPU(),
+		Valid: len(reasons) == 0, InvalidReasons: orEmpty(reasons),
+	}
+}
+
+// emulatorCPU is the emulator's share of one processor.
+func (w window) emulatorCPU() float64 {
+	d := w.load.End.Sub(w.load.Start)
+	if d <= 0 {
+		return 0
+	}
+	return w.emulator.CPU.Seconds() / d.Seconds()
+}
+
+// seconds is the TPS of every second of the window.
+func (w window) seconds() []float64 {
+	var out []float64
+	for _, s := range w.load.Samples {
+		if d := s.Length.Seconds(); d > 0 {
+			out = append(out, float64(s.Transactions)/d)
+		}
+	}
+	return out
+}
+
+// row adds up the valid windows of one condition.
+func (m *measurement) row(condition string, bare map[string]time.Duration, reasons [][]string) results.Row {
+	row := results.Row{
+		Topology: m.topology.Name(), Condition: condition, Threads: m.plan.Workload.Threads,
+		InvalidReasons: []string{}, Warnings: []string{}, Server: map[string]float64{},
+	}
+	hist := hdrhistogram.New(1, (10 * time.Hour).Microseconds(), 3)
+	var tps, cpu []float64
+	var seconds [][]float64 // by window
+	var used []window
+	taken, broken := 0, 0
+	var why []string
+	lag := int64(0)
+	for i, w := range m.windows {
+		if w.condition != condition {
+			continue
+		}
+		taken++
+		if len(reasons[i]) > 0 {
+			why = append(why, reasons[i]...)
+			if len(w.problems) > 0 {
+				broken++
+			}
+			continue
+		}
+		used = append(used, w)
+		tps = append(tps, w.load.TPS())
+		cpu = append(cpu, w.emulatorCPU())
+		hist.Merge(w.load.Latency)
+		seconds = append(seconds, w.seconds())
+		for _, n := range w.load.Errors {
+			row.Errors += n
+		}
+		row.Retries += w.load.Retries
+		row.Unknown += w.load.Unknown
+		for k, v := range w.counters {
+			row.Server[k] += v
+		}
+		lag = max(lag, w.lag)
+	}
+	row.Windows = len(used)
+	row.TPS = medianOr0(tps)
+	row.TPSCI95 = interval(stats.Center(tps))
+	row.EmulatorCPU = medianOr0(cpu)
+	row.Latency = latency(hist)
+	steady := stats.Steady(seconds)
+	row.Stability = results.Stability{CV: steady.CV, P5OverP50: steady.P5OverP50, LongestStallS: steady.LongestStall, ZeroSeconds: steady.ZeroSeconds}
+	row.RTT = m.rtt(condition, used, bare)
+	if condition != scenarios.BaselineName {
+		row.VsBaseline = m.versus(scenarios.BaselineName, condition, reasons)
+	}
+
+	why = unique(why)
+	switch {
+	case m.failure != nil:
+		row.InvalidReasons = append(row.InvalidReasons, firstLine(m.failure))
+		for _, w := range why {
+			row.InvalidReasons = append(row.InvalidReasons, w)
+		}
+	case broken > 0, 2*len(used) < taken:
+		row.InvalidReasons = append(row.InvalidReasons, why...)
+	case taken == 0 && m.interrupted:
+		row.InvalidReasons = append(row.InvalidReasons, "interrupted before its first window")
+	case taken == 0:
+		row.InvalidReasons = append(row.InvalidReasons, "not measured yet")
+	}
+	if row.Windows > 0 && row.Windows < taken {
+		row.Warnings = append(row.Warnings, fmt.Sprintf("%d of %d windows were INVALID and left out: %s", taken-row.Windows, taken, why[0]))
+	}
+	if m.interrupted && taken < m.plan.Measure.Pairs {
+		row.Warnings = append(row.Warnings, fmt.Sprintf("interrupted after %d of %d windows", taken, m.plan.Measure.Pairs))
+	}
+	row.InvalidReasons = orEmpty(unique(row.InvalidReasons))
+	row.Valid = len(row.InvalidReasons) == 0
+	if row.TPS > 0 && float64(lag) > row.TPS {
+		row.Warnings = append(row.Warnings, fmt.Sprintf("a node was up to %d transactions behind at the end of a window: it does not keep up with the load", lag))
+	}
+	if !row.Valid {
+		row.VsBaseline = nil // a ratio is never made of what is not valid
+	}
+	return row
+}
+
+// rtt is the proof of a row.
+func (m *measurement) rtt(condition string, used []window, bare map[string]time.Duration) *results.RTT {
+	if m.net == nil || len(m.net.pairs) == 0 {
+		return nil
+	}
+	out := &results.RTT{}
+	var bares, p50s, p99s []float64
+	worst := 0.0
+	for _, p := range m.net.pairs {
+		asked := ms(m.net.asked(condition, p))
+		out.Asked = max(out.Asked, asked)
+		b := ms(bare[p[0]+" "+p[1]])
+		bares = append(bares, b)
+		var own []float64
+		for _, w := range used {
+			for _, r := range w.rtt {
+				if r.From != p[0] || r.To != p[1] {
+					continue
+				}
+				own = append(own, ms(r.P50))
+				p99s = append(p99s, ms(r.P99))
+				out.Probes += r.Sent
+				out.Lost += r.Lost
+			}
+		}
+		p50s = append(p50s, own...)
+		if len(own) > 0 {
+			if off := math.Abs(stats.Median(own) - b - asked); off >= worst {
+				worst, out.WorstP50 = off, stats.Median(own)
+			}
+		}
+	}
+	out.Bare, out.MeasuredP50, out.MeasuredP99 = medianOr0(bares), medianOr0(p50s), medianOr0(p99s)
+	return out
+}
+
+// versus is the TPS of one condition over another's, pair by pair.
+func (m *measurement) versus(base, condition string, reasons [][]string) *results.Ratio {
+	at := func(c string) map[int]float64 {
+		out := map[int]float64{}
+		for i, w := range m.windows {
+			if w.condition == c && len(reasons[i]) == 0 {
+				out[w.round] = w.load.TPS()
+			}
+		}
+		return out
+	}
+	b, c := at(base), at(condition)
+	var bs, cs []float64
+	for round := 1; round <= m.plan.Measure.Pairs; round++ {
+		if b[round] > 0 && c[round] > 0 {
+			bs, cs = append(bs, b[round]), append(cs, c[round])
+		}
+	}
+	if len(bs) == 0 {
+		return nil
+	}
+	return ratio(stats.Compare(bs, cs, 0))
+}
+
+// observer is what the emulator costs: the LAN baseline over no emulator.
+func (m *measurement) observer(reasons [][]string) *results.Observer {
+	r := m.versus(noEmulator, scenarios.BaselineName, reasons)
+	if r == nil {
+		return nil
+	}
+	var cpu []float64
+	for _, w := range m.windows {
+		if w.condition == scenarios.BaselineName {
+			cpu = append(cpu, w.emulatorCPU())
+		}
+	}
+	return &results.Observer{Topology: m.topology.Name(), Ratio: *r, EmulatorCPU: medianOr0(cpu)}
+}
+
+// versusSingle compares every valid row with single's baseline. The windows
+// are not neighbours: the machine's drift between the two labs is in the
+// interval.
+func versusSingle(rows []results.Row, all []*measurement) {
+	windows := func(topology, condition string) []float64 {
+		var out []float64
+		for _, m := range all {
+			if m.topology.Name() != topology {
+				continue
+			}
+			bare := m.bare()
+			for _, w := range m.windows {
+				if w.condition == condition && len(m.judge(w, bare)) == 0 {
+					out = append(out, w.load.TPS())
+				}
+			}
+		}
+		return out
+	}
+	valid := slices.ContainsFunc(rows, func(r results.Row) bool { return r.Topology == "single" && r.Valid })
+	if !valid {
+		return
+	}
+	single := windows("single", scenarios.BaselineName)
+	flavor := map[string]string{}
+	for _, m := range all {
+		flavor[m.topology.Name()] = m.lab.Server
+	}
+	for i := range rows {
+		r := &rows[i]
+		if r.Topology == "single" || !r.Valid {
+			continue
+		}
+		r.VsSingle = ratio(stats.Compare(single, windows(r.Topology, r.Condition), 0))
+		if flavor[r.Topology] != flavor["single"] {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("versus single compares %s with %s", flavor[r.Topology], flavor["single"]))
+		}
+	}
+}
+
+func ratio(c stats.Comparison) *results.Ratio {
+	if c.Pairs == 0 {
+		return nil
+	}
+	return &results.Ratio{Ratio: c.Ratio, CI95: interval(c.CI, c.HasCI), Detected: c.Outcome == stats.Detected, Pairs: c.Pairs, Outcome: c.Outcome}
+}
+
+func interval(ci [2]float64, ok bool) *[2]float64 {
+	if !ok {
+		return nil
+	}
+	return &ci
+}
+
+func latency(h *hdrhistogram.Histogram) results.Latency {
+	if h == nil || h.TotalCount() == 0 {
+		return results.Latency{}
+	}
+	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1000 }
+	return results.Latency{Avg: h.Mean() / 1000, P50: at(50), P95: at(95), P99: at(99), Max: float64(h.Max()) / 1000}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func medianOr0(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return stats.Median(v)
+}
+
+func maxOr0(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return slices.Max(v)
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
