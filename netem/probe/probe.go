@@ -1,0 +1,338 @@
+// Package probe owns the proof that a link is what it was asked to be: it
+// measures round trips on live links.
+//
+// A probe is an ICMP echo from one endpoint's namespace to another's address,
+// so it takes both directions of the link as any packet does. Both its times
+// are the kernel's: when the request enters the device layer, before any
+// filter or queue, and when the reply comes in. The far end's kernel answers by
+// itself. So no process has to be scheduled between the two, and the figure is
+// right on a machine whose processors are all busy.
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netns"
+)
+
+// Pair is a link to measure: From asks, To answers.
+type Pair struct{ From, To netem.Endpoint }
+
+// Stat is what was seen of one pair. The times are zero when nothing came back.
+type Stat struct {
+	From, To   string // names of the endpoints
+	Sent, Lost int
+	Min, Max   time.Duration
+	P50, P99   time.Duration
+	// RTTs are all round trips, shortest first.
+	RTTs []time.Duration
+}
+
+const (
+	// DefaultInterval is between two probes of a pair: light enough to go on
+	// under load.
+	DefaultInterval = 50 * time.Millisecond
+	// Grace is how long Take waits for replies under way. What takes longer
+	// counts as lost.
+	Grace = 2 * time.Second
+)
+
+// ErrUnsupported is wrapped by errors that say that this user or machine may
+// not send probes.
+var ErrUnsupported = errors.New("probes need root on Linux")
+
+// Prober measures pairs in the background until it is closed.
+type Prober struct {
+	mu    sync.Mutex // held for one probe at a time, and while taking
+	pairs []*pair
+	quit  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+}
+
+// Open begins to probe every pair once per interval, jittered by half of it so
+// that it falls into step with nothing. An interval of 0 is DefaultInterval.
+func Open(pairs []Pair, interval time.Duration) (*Prober, error) {
+	p, err := open(pairs)
+	if err != nil {
+		return nil, err
+	}
+	if interval <= 0 {
+		interval = DefaultInterval
+	}
+	go p.run(interval)
+	return p, nil
+}
+
+// Measure sends n probes on one pair, an interval apart, and waits for their
+// replies. When ctx ends first it gives what there is, and ctx's error.
+func Measure(ctx context.Context, of Pair, n int, interval time.Duration) (Stat, error) {
+	p, err := open([]Pair{of})
+	if err != nil {
+		return Stat{}, err
+	}
+	defer p.closeSockets()
+	for i := range n {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(jittered(interval)):
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		p.pairs[0].send()
+	}
+	return p.Take()[0], ctx.Err()
+}
+
+func open(pairs []Pair) (*Prober, error) {
+	if len(pairs) == 0 {
+		return nil, errors.New("no pairs to probe")
+	}
+	p := &Prober{quit: make(chan struct{}), done: make(chan struct{})}
+	for _, of := range pairs {
+		q, err := openPair(of)
+		if err != nil {
+			p.closeSockets()
+			return nil, fmt.Errorf("probe %s to %s: %w", of.From.Name, of.To.Name, err)
+		}
+		p.pairs = append(p.pairs, q)
+	}
+	return p, nil
+}
+
+func (p *Prober) run(interval time.Duration) {
+	defer close(p.done)
+	step := interval / time.Duration(len(p.pairs))
+	for i := 0; ; i = (i + 1) % len(p.pairs) {
+		select {
+		case <-p.quit:
+			return
+		case <-time.After(jittered(step)):
+		}
+		p.mu.Lock()
+		// Nothing waits for replies: they are stamped, and read when the
+		// pair's turn comes again.
+		p.pairs[i].receive()
+		p.pairs[i].send()
+		p.mu.Unlock()
+	}
+}
+
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.5 + rand.Float64()))
+}
+
+// Take gives what was seen since the last Take, or since Open. While replies
+// are under way it waits for them, at most Grace, and sends nothing meanwhile.
+func (p *Prober) Take() []Stat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for deadline := time.Now().Add(Grace); ; time.Sleep(time.Millisecond) {
+		waiting := false
+		for _, q := range p.pairs {
+			q.receive()
+			waiting = waiting || len(q.waiting) > 0
+		}
+		if !waiting || time.Now().After(deadline) {
+			break
+		}
+	}
+	stats := make([]Stat, len(p.pairs))
+	for i, q := range p.pairs {
+		stats[i] = q.take()
+	}
+	return stats
+}
+
+// Close ends the probing. It is safe to call twice.
+func (p *Prober) Close() error {
+	p.once.Do(func() {
+		close(p.quit)
+		<-p.done
+		p.closeSockets()
+	})
+	return nil
+}
+
+func (p *Prober) closeSockets() {
+	for _, q := range p.pairs {
+		unix.Close(q.fd)
+	}
+}
+
+// pair is one socket, inside From's namespace and connected to To.
+type pair struct {
+	of      Pair
+	fd      int
+	id, seq uint16
+	sent    int
+	waiting map[uint16]time.Time // when each unanswered request was sent
+	rtts    []time.Duration
+}
+
+func openPair(of Pair) (*pair, error) {
+	if !of.To.Addr.Is4() {
+		return nil, fmt.Errorf("address %s is not IPv4", of.To.Addr)
+	}
+	q := &pair{of: of, fd: -1, id: uint16(rand.Uint32()), waiting: map[uint16]time.Time{}}
+	err := netns.Do(of.From.Netns, func() (err error) {
+		q.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+		return os.NewSyscallError("socket", err)
+	})
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, netns.ErrUnsupported) {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	const (
+		icmpFilter  = 1 // linux/icmp.h
+		onlyReplies = ^(1 << echoReply)
+		stamps      = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
+			unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY
+	)
+	err = errors.Join(
+		unix.SetsockoptInt(q.fd, unix.SOL_RAW, icmpFilter, onlyReplies),
+		unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps),
+		unix.Connect(q.fd, &unix.SockaddrInet4{Addr: of.To.Addr.As4()}),
+	)
+	if err != nil {
+		unix.Close(q.fd)
+		return nil, err
+	}
+	return q, nil
+}
+
+const (
+	echoReply   = 0
+	echoRequest = 8
+	requestSize = 64 // as ping's
+)
+
+func (q *pair) send() {
+	q.seq++
+	var b [requestSize]byte
+	b[0] = echoRequest
+	binary.BigEndian.PutUint16(b[4:], q.id)
+	binary.BigEndian.PutUint16(b[6:], q.seq)
+	binary.BigEndian.PutUint16(b[2:], checksum(b[:]))
+	q.sent++
+	at := time.Now()
+	// A request that the kernel drops, for example into a dead emulator, is a
+	// lost one.
+	_, _ = unix.Write(q.fd, b[:])
+	// The stamp is there as soon as the packet has gone through the device
+	// layer, which it has unless something held it up.
+	var oob [512]byte
+	_, n, _, _, err := unix.Recvmsg(q.fd, nil, oob[:], unix.MSG_ERRQUEUE)
+	if stamp, ok := timestamp(oob[:max(n, 0)]); err == nil && ok {
+		at = stamp
+	}
+	q.waiting[q.seq] = at
+}
+
+// receive reads the replies that are there.
+func (q *pair) receive() {
+	var b [256]byte
+	var oob [512]byte
+	for {
+		n, noob, _, _, err := unix.Recvmsg(q.fd, b[:], oob[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if errno, ok := err.(unix.Errno); ok && errno != unix.EAGAIN {
+			continue // an ICMP error for an earlier request; reading it clears it
+		}
+		if err != nil {
+			return
+		}
+		came, ok := timestamp(oob[:noob])
+		if !ok {
+			came = time.Now()
+		}
+		if id, seq, ok := parseReply(b[:n]); ok && id == q.id {
+			if at, ok := q.waiting[seq]; ok {
+				delete(q.waiting, seq)
+				q.rtts = append(q.rtts, came.Sub(at))
+			}
+		}
+	}
+}
+
+func (q *pair) take() Stat {
+	s := Stat{From: q.of.From.Name, To: q.of.To.Name, Sent: q.sent, Lost: len(q.waiting), RTTs: q.rtts}
+	slices.Sort(s.RTTs)
+	if n := len(s.RTTs); n > 0 {
+		s.Min, s.Max = s.RTTs[0], s.RTTs[n-1]
+		s.P50, s.P99 = Quantile(s.RTTs, 0.50), Quantile(s.RTTs, 0.99)
+	}
+	q.sent, q.rtts = 0, nil
+	clear(q.waiting)
+	return s
+}
+
+// Quantile is the smallest of the sorted times that at least the share q of
+// them does not exceed; 0 for none.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(q*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}
+
+// parseReply reads an IPv4 packet as a raw socket gives it.
+func parseReply(b []byte) (id, seq uint16, ok bool) {
+	if len(b) < 20 {
+		return 0, 0, false
+	}
+	header := int(b[0]&0xf) * 4
+	if header < 20 || len(b) < header+8 || b[header] != echoReply {
+		return 0, 0, false
+	}
+	b = b[header:]
+	return binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:]), true
+}
+
+// checksum is the Internet's (RFC 1071), of an even number of bytes.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// timestamp finds the kernel's software stamp among control messages.
+func timestamp(oob []byte) (time.Time, bool) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return time.Time{}, false
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPING &&
+			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+			ts := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
+			return time.Unix(ts.Unix()), ts.Nano() != 0
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,317 @@
+package wire
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/netem"
+)
+
+// An engine moves the packets of all ports. Its thread owns everything but the
+// queue of commands: others reach it through do.
+type engine struct {
+	tune  tuning
+	clock clock
+
+	ports []*port
+	lines []*line
+	pool  pool
+	fds   []unix.PollFd // the bell, then every port's ring
+
+	lastLook time.Duration // into the rings
+	minDelay time.Duration // of all lines
+	lead     time.Duration // by which wake-ups are asked for early
+	sent     []time.Duration
+
+	total netem.Counters
+	late  lateness
+
+	bell     int // eventfd: a command waits
+	commands chan func()
+	rung     atomic.Bool
+	stopped  bool
+}
+
+// tuning holds the times that trade wake-ups against accuracy.
+type tuning struct {
+	// hold is how far from its deadline, early or late, a packet may leave in
+	// order to share a wake-up with others.
+	hold time.Duration
+	// maxLead bounds how early a wake-up is asked for, and with it how long
+	// the engine waits without sleeping.
+	maxLead time.Duration
+	// leadUp and leadDown are the steps by which lead follows what is seen.
+	// Their ratio makes it a quantile of the lateness of wake-ups.
+	leadUp, leadDown time.Duration
+}
+
+var defaultTuning = tuning{
+	hold:     20 * time.Microsecond,
+	maxLead:  60 * time.Microsecond,
+	leadUp:   400 * time.Nanosecond,
+	leadDown: 400 * time.Nanosecond,
+}
+
+func newEngine(t tuning) (*engine, error) {
+	bell, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	e := &engine{tune: t, clock: clock{time.Now()}, bell: bell, commands: make(chan func(), 1)}
+	e.watch()
+	return e, nil
+}
+
+// do runs f on the engine's thread and returns when it is done.
+func (e *engine) do(f func()) {
+	done := make(chan struct{})
+	e.commands <- func() { f(); close(done) }
+	e.rung.Store(true)
+	one := [8]byte{1}
+	unix.Write(e.bell, one[:])
+	<-done
+}
+
+// run is the engine's thread. It returns after do has set stopped.
+func (e *engine) run() {
+	runtime.LockOSThread() // and never unlock: the thread is at real-time priority
+	goRealtime()
+	for !e.stopped {
+		if e.rung.Load() {
+			e.obey()
+		}
+		e.collect()
+		e.release()
+		e.wait()
+	}
+}
+
+// goRealtime asks for the lowest real-time priority: above all ordinary work,
+// below whatever the machine itself does at such a priority. Where that is not
+// allowed the thread is as nice to itself as it may be; lateness shows it.
+func goRealtime() {
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if unix.SchedSetAttr(0, &attr, 0) != nil {
+		unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+	}
+}
+
+func (e *engine) obey() {
+	e.rung.Store(false)
+	var count [8]byte
+	unix.Read(e.bell, count[:])
+	for {
+		select {
+		case f := <-e.commands:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// watch brings what follows from ports and lines up to date.
+func (e *engine) watch() {
+	e.fds = append(e.fds[:0], unix.PollFd{Fd: int32(e.bell), Events: unix.POLLIN})
+	e.lines = e.lines[:0]
+	e.minDelay = netem.MaxDelay
+	for _, p := range e.ports {
+		e.fds = append(e.fds, unix.PollFd{Fd: int32(p.recv), Events: unix.POLLIN})
+		for _, d := range p.dests {
+			e.lines = append(e.lines, d.line)
+			e.minDelay = min(e.minDelay, d.line.delay)
+		}
+	}
+}
+
+// collect moves what has arrived from the rings to the lines.
+func (e *engine) collect() {
+	now, wall := e.clock.now()
+	e.lastLook = now
+	for _, p := range e.ports {
+		for range frameCount { // at most once round
+			a, ok := p.arrived()
+			if !ok {
+				break
+			}
+			b, l := a.frame, p.line(a.frame)
+			switch {
+			case l == nil: // not redirected by us: the kernel's own chatter
+				b = nil
+			case a.cut:
+				b = nil
+			case a.large:
+				b = e.pool.get(bigBuffer)
+			default:
+				if b = e.pool.get(len(a.frame)); b != nil {
+					copy(b, a.frame)
+				}
+			}
+			if a.large {
+				n := p.takeLarge(b)
+				if n == 0 && b != nil {
+					e.pool.put(b)
+				}
+				b = b[:n]
+			}
+			p.free()
+			switch {
+			case l == nil:
+			case len(b) == 0:
+				e.total.Overrun++
+			default:
+				// A stamp from the future is a wall clock that was set back.
+				l.q.push(packet{now - max(0, time.Duration(wall-a.wall)), b})
+			}
+		}
+	}
+}
+
+// release sends what is due.
+func (e *engine) release() {
+	now, _ := e.clock.now()
+	for _, p := range e.ports {
+		for i := range p.dests {
+			l := p.dests[i].line
+			for {
+				at, ok := l.deadline()
+				if !ok || at > now+e.tune.hold {
+					break
+				}
+				b := l.q.peek().b
+				if !p.queue(b) {
+					e.flush(p)
+					continue
+				}
+				l.q.pop()
+				e.sent = append(e.sent, at)
+			}
+		}
+		if len(p.held) > 0 {
+			e.flush(p)
+		}
+	}
+}
+
+func (e *engine) flush(p *port) {
+	e.total.Overrun += p.flush()
+	now, _ := e.clock.now()
+	for _, at := range e.sent {
+		e.late.add(now - at)
+	}
+	e.sent = e.sent[:0]
+	for _, b := range p.held {
+		e.total.Packets++
+		e.total.Bytes += uint64(len(b) - vnetHeader)
+		e.pool.put(b)
+	}
+	p.held = p.held[:0]
+}
+
+// wait returns when something may have to be done.
+func (e *engine) wait() {
+	next, queued := e.nextDeadline()
+	if !queued {
+		e.poll(e.fds, time.Second)
+		return
+	}
+	now, _ := e.clock.now()
+	until, arrivals := e.tune.plan(next, e.lastLook, e.minDelay)
+	timeout := until - e.lead - now
+	switch {
+	case timeout <= 0:
+		// Sleeping would take longer than what is left to wait.
+		for now < until-e.tune.hold/2 && !e.rung.Load() {
+			now, _ = e.clock.now()
+		}
+	case arrivals:
+		e.poll(e.fds, timeout)
+	case !e.poll(e.fds[:1], timeout):
+		woken, _ := e.clock.now()
+		if woken-now-timeout > e.lead {
+			e.lead = min(e.lead+e.tune.leadUp, e.tune.maxLead)
+		} else {
+			e.lead = max(e.lead-e.tune.leadDown, 0)
+		}
+	}
+}
+
+// plan says when the engine has to look next while packets are under way, and
+// whether an arrival ends that sooner. What arrives after a look is due a
+// shortest delay later at the earliest, so only for delays too short to sleep
+// in do arrivals matter.
+func (t *tuning) plan(next, lastLook, minDelay time.Duration) (until time.Duration, arrivals bool) {
+	if minDelay < t.hold {
+		return next, true
+	}
+	return min(next, lastLook+minDelay), false
+}
+
+func (e *engine) nextDeadline() (next time.Duration, queued bool) {
+	for _, l := range e.lines {
+		if at, ok := l.deadline(); ok && (!queued || at < next) {
+			next, queued = at, true
+		}
+	}
+	return next, queued
+}
+
+// poll sleeps and reports whether anything else than the time ended it.
+func (e *engine) poll(fds []unix.PollFd, timeout time.Duration) bool {
+	ts := unix.NsecToTimespec(int64(timeout))
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	e.total.Wakeups++
+	return errno != 0 || n != 0
+}
+
+// counters runs on the engine's thread.
+func (e *engine) counters() netem.Counters {
+	for _, p := range e.ports {
+		e.total.Overrun += p.drops()
+	}
+	e.total.LateP50, e.total.LateP99 = e.late.take()
+	return e.total
+}
+
+// lateness counts by the microsecond how far from their deadlines packets
+// left.
+type lateness struct {
+	n      uint64
+	counts [lateMin + lateMax]uint32
+}
+
+const (
+	lateMin = 256   // microseconds early
+	lateMax = 16384 // microseconds late; the last stands for all beyond
+)
+
+func (l *lateness) add(d time.Duration) {
+	i := lateMin + int(d.Round(time.Microsecond)/time.Microsecond)
+	l.counts[min(max(i, 0), len(l.counts)-1)]++
+	l.n++
+}
+
+// take gives median and 99th percentile and starts anew.
+func (l *lateness) take() (p50, p99 time.Duration) {
+	if l.n == 0 {
+		return 0, 0
+	}
+	at := func(q uint64) time.Duration { // q in percent
+		rank, sum := (l.n*q+99)/100, uint64(0)
+		for i, c := range l.counts {
+			if sum += uint64(c); sum >= rank {
+				return time.Duration(i-lateMin) * time.Microsecond
+			}
+		}
+		return lateMax * time.Microsecond
+	}
+	p50, p99 = at(50), at(99)
+	*l = lateness{}
+	return p50, p99
+}

@@ -1,0 +1,426 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netns"
+)
+
+const (
+	// tapName is of the sink in a node's namespace.
+	tapName = "faultlab0"
+	// filterPriority marks the filters as ours among others'.
+	filterPriority = 4242
+
+	vnetHeader = 10      // struct virtio_net_hdr
+	frameSize  = 2 << 10 // of a ring slot; larger packets come through the socket
+	frameCount = 2 << 10
+	ringSize   = frameSize * frameCount
+	blockSize  = 64 << 10
+	sendBatch  = 64
+)
+
+// A port is one endpoint's side of the delay line: where packets come in and
+// where they leave. The engine's thread alone uses it once it is attached.
+type port struct {
+	netns, ifname string
+
+	tap  *os.File // holding it keeps the device alive
+	recv int      // packet socket with the ring
+	send int      // packet socket on the interface
+	ring []byte
+	next int // ring slot that the kernel fills next
+
+	dests []dest
+	out   []mmsghdr
+	iov   []unix.Iovec
+	held  [][]byte // what out refers to
+
+	tapIndex, ifIndex int
+	ownClsact         bool // nobody else had made it
+}
+
+type dest struct {
+	addr uint32 // as in the packet, read as big endian
+	line *line
+}
+
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// openPort makes the sink and the sockets. No packet is redirected yet.
+func openPort(e netem.Endpoint) (p *port, err error) {
+	p = &port{netns: e.Netns, ifname: e.Interface, recv: -1, send: -1}
+	defer func() {
+		if err != nil {
+			p.close()
+			err = fmt.Errorf("%s in %s: %w", e.Interface, e.Netns, err)
+		}
+	}()
+	err = netns.Do(e.Netns, func() error {
+		ifi, err := net.InterfaceByName(e.Interface)
+		if err != nil {
+			return err
+		}
+		p.ifIndex = ifi.Index
+		if err := p.openTap(); err != nil {
+			return err
+		}
+		if err := p.openRing(); err != nil {
+			return err
+		}
+		return p.openSend()
+	})
+	return p, err
+}
+
+func (p *port) openTap() error {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return lacks("no TUN device (/dev/net/tun)", err)
+	}
+	p.tap = os.NewFile(uintptr(fd), "/dev/net/tun")
+	ifr, err := unix.NewIfreq(tapName)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		return lacks("cannot make a TAP device", err)
+	}
+	// Without these the kernel would cut and sum up large packets before they
+	// reach the device. The newer of them are not everywhere.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6|unix.TUN_F_TSO_ECN); err != nil {
+		return lacks("TAP device without offloads", err)
+	}
+	// Nobody reads the device: drop everything at its door.
+	drop := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	prog := unix.SockFprog{Len: 1, Filter: &drop[0]}
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&prog))); e != 0 {
+		return lacks("TAP device without filter", e)
+	}
+	// The sink's own address resolution would only be noise.
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+tapName+"/disable_ipv6", []byte("1"), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
+		return err
+	}
+	tap, err := netlink.LinkByName(tapName)
+	if err != nil {
+		return err
+	}
+	p.tapIndex = tap.Attrs().Index
+	if err := netlink.LinkSetTxQLen(tap, 0); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(tap)
+}
+
+func (p *port) openRing() (err error) {
+	// No protocol yet: nothing is received before the socket is bound.
+	p.recv, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return lacks("no packet sockets", err)
+	}
+	opt := func(level, name, value int) {
+		if err == nil {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(p.recv, level, name, value))
+		}
+	}
+	opt(unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V2)
+	opt(unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1)
+	// What is too large for a slot goes the socket's way.
+	opt(unix.SOL_PACKET, unix.PACKET_COPY_THRESH, frameSize)
+	opt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	if err != nil {
+		return lacks("packet socket", err)
+	}
+	err = unix.SetsockoptTpacketReq(p.recv, unix.SOL_PACKET, unix.PACKET_RX_RING, &unix.TpacketReq{
+		Block_size: blockSize, Block_nr: ringSize / blockSize,
+		Frame_size: frameSize, Frame_nr: frameCount,
+	})
+	if err != nil {
+		return lacks("packet ring", err)
+	}
+	if p.ring, err = unix.Mmap(p.recv, 0, ringSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	return os.NewSyscallError("bind", unix.Bind(p.recv, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: p.tapIndex}))
+}
+
+func (p *port) openSend() (err error) {
+	p.send, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return lacks("no packet sockets", err)
+	}
+	for _, o := range [][3]int{
+		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
+		{unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1},
+		{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64 << 20},
+	} {
+		if err := unix.SetsockoptInt(p.send, o[0], o[1], o[2]); err != nil {
+			return lacks("packet socket", err)
+		}
+	}
+	p.out = make([]mmsghdr, sendBatch)
+	p.iov = make([]unix.Iovec, sendBatch)
+	p.held = make([][]byte, 0, sendBatch)
+	for i := range p.out {
+		p.out[i].hdr.Iov = &p.iov[i]
+		p.out[i].hdr.SetIovlen(1)
+	}
+	return os.NewSyscallError("bind", unix.Bind(p.send, &unix.SockaddrLinklayer{Ifindex: p.ifIndex}))
+}
+
+// close gives everything back. The device vanishes, and with it whatever the
+// filters still redirect.
+func (p *port) close() {
+	if p.ring != nil {
+		unix.Munmap(p.ring)
+	}
+	for _, fd := range []int{p.recv, p.send} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	if p.tap != nil {
+		p.tap.Close()
+	}
+}
+
+// An arrival is a packet in the ring, valid until the next call of next.
+type arrival struct {
+	frame []byte // behind its virtio header; of a large packet the beginning
+	wall  int64  // when it came, by the kernel's wall clock
+	large bool   // the whole packet is to be had from takeLarge
+	cut   bool   // the rest of the packet is lost
+}
+
+// arrived gives the packet that came first, if there is one. free must follow.
+func (p *port) arrived() (a arrival, ok bool) {
+	slot := p.ring[p.next*frameSize:][:frameSize]
+	h := (*unix.Tpacket2Hdr)(unsafe.Pointer(&slot[0]))
+	status := atomic.LoadUint32(&h.Status)
+	if status&unix.TP_STATUS_USER == 0 {
+		return a, false
+	}
+	start := int(h.Mac) - vnetHeader
+	a.frame = slot[start:min(start+vnetHeader+int(h.Snaplen), frameSize)]
+	a.wall = int64(h.Sec)*1e9 + int64(h.Nsec)
+	a.large = status&unix.TP_STATUS_COPY != 0
+	a.cut = !a.large && h.Snaplen < h.Len
+	return a, true
+}
+
+// free gives the slot of the packet that came first back to the kernel.
+func (p *port) free() {
+	status := (*uint32)(unsafe.Pointer(&p.ring[p.next*frameSize]))
+	atomic.StoreUint32(status, unix.TP_STATUS_KERNEL)
+	p.next = (p.next + 1) % frameCount
+}
+
+// takeLarge reads the packet that came first and did not fit into its slot. A
+// buffer that is too short, or empty, takes it away all the same.
+func (p *port) takeLarge(buf []byte) int {
+	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(p.recv), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), 0, 0, 0)
+	if e != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// drops reads and resets how many packets found the ring full.
+func (p *port) drops() uint64 {
+	s, err := unix.GetsockoptTpacketStats(p.recv, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0
+	}
+	return uint64(s.Drops)
+}
+
+// line finds the line for a frame, nil for what the filters did not redirect.
+func (p *port) line(frame []byte) *line {
+	const ip = vnetHeader + 14
+	if len(frame) < ip+20 || binary.BigEndian.Uint16(frame[ip-2:]) != unix.ETH_P_IP {
+		return nil
+	}
+	addr := binary.BigEndian.Uint32(frame[ip+16:])
+	for i := range p.dests {
+		if p.dests[i].addr == addr {
+			return p.dests[i].line
+		}
+	}
+	return nil
+}
+
+// queue holds a packet for flush. It reports false when flush must come first.
+func (p *port) queue(b []byte) bool {
+	i := len(p.held)
+	if i == sendBatch {
+		return false
+	}
+	p.iov[i].Base = &b[0]
+	p.iov[i].SetLen(len(b))
+	p.held = append(p.held, b)
+	return true
+}
+
+// flush sends what was queued and reports how many packets the kernel did not
+// take.
+func (p *port) flush() (lost uint64) {
+	for i := 0; i < len(p.held); {
+		var n uintptr
+		var e unix.Errno
+		if len(p.held) == 1 {
+			_, _, e = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(p.send), uintptr(unsafe.Pointer(&p.held[0][0])), uintptr(len(p.held[0])), 0, 0, 0)
+			n = 1
+		} else {
+			n, _, e = unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.send), uintptr(unsafe.Pointer(&p.out[i])), uintptr(len(p.held)-i), 0, 0, 0)
+		}
+		switch {
+		case e == unix.EINTR:
+			continue
+		case e != 0: // of the first one; go on behind it
+			lost++
+			i++
+		default:
+			i += int(n)
+		}
+	}
+	return lost
+}
+
+// redirect installs the filter for addr. From here on its packets come in.
+func (p *port) redirect(addr uint32) error {
+	return p.inside(func(h *netlink.Handle) error {
+		if !p.ownClsact {
+			err := h.QdiscAdd(clsact(p.ifIndex))
+			switch {
+			case err == nil:
+				p.ownClsact = true
+			case !errors.Is(err, unix.EEXIST):
+				return lacks("no clsact (CONFIG_NET_SCH_INGRESS)", err)
+			}
+		}
+		f := filter(p.ifIndex)
+		f.Sel = &netlink.TcU32Sel{
+			Flags: netlink.TC_U32_TERMINAL, Nkeys: 1,
+			Keys: []netlink.TcU32Key{{Mask: 0xffffffff, Val: addr, Off: 16}},
+		}
+		f.Actions = []netlink.Action{netlink.NewMirredAction(p.tapIndex)}
+		if err := h.FilterAdd(f); err != nil {
+			return lacks("no u32 filter with redirect (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)", err)
+		}
+		return nil
+	})
+}
+
+// bypass takes all filters out.
+func (p *port) bypass() error {
+	return p.inside(func(h *netlink.Handle) error {
+		if p.ownClsact {
+			if err := h.QdiscDel(clsact(p.ifIndex)); err != nil && !gone(err) {
+				return err
+			}
+			p.ownClsact = false
+			return nil
+		}
+		return removeFilters(h, p.ifIndex)
+	})
+}
+
+func (p *port) inside(f func(*netlink.Handle) error) error {
+	err := netns.Do(p.netns, func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		return f(h)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.ifname, err)
+	}
+	return nil
+}
+
+// Detach takes away what a helper that was killed left on an endpoint whose
+// namespace lives on. Without it the endpoint's shaped links stay cut.
+func Detach(e netem.Endpoint) error {
+	return netns.Do(e.Netns, func() error {
+		ifi, err := net.InterfaceByName(e.Interface)
+		if err != nil {
+			return err
+		}
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		return removeFilters(h, ifi.Index)
+	})
+}
+
+func removeFilters(h *netlink.Handle, ifIndex int) error {
+	// Without handle and selector: all of this priority.
+	err := h.FilterDel(filter(ifIndex))
+	if gone(err) {
+		return nil
+	}
+	return err
+}
+
+// gone tells that what was to be removed is not there: no interface, no
+// clsact, no filter.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV)
+}
+
+func clsact(ifIndex int) *netlink.Clsact {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: ifIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+func filter(ifIndex int) *netlink.U32 {
+	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: ifIndex, Parent: netlink.HANDLE_MIN_EGRESS,
+		Priority: filterPriority, Protocol: unix.ETH_P_IP,
+	}}
+}
+
+// lacks says what of this machine is missing, for errors that a second attempt
+// will not mend.
+func lacks(what string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w: %s: needs root: %w", ErrUnsupported, what, err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EOPNOTSUPP),
+		errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.ENOTTY):
+		return fmt.Errorf("%w: %s: %w", ErrUnsupported, what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// clock is the engine's: monotonic, with the kernel's wall-clock stamps
+// brought onto it.
+type clock struct{ base time.Time }
+
+func (c clock) now() (mono time.Duration, wall int64) {
+	t := time.Now()
+	return t.Sub(c.base), t.UnixNano()
+}

@@ -1,0 +1,234 @@
+// Package wire owns the emulator for kernels without netem: a delay line in
+// user space, one helper process for a whole lab.
+//
+// # Path of a packet
+//
+// In each node's namespace a clsact egress filter redirects the packets for a
+// shaped peer to a TAP device. The device is only a sink. A packet socket bound
+// to it sees each packet before the sink drops it, and the kernel writes the
+// packet and its time of arrival into a ring that the helper shares, so that
+// neither a system call nor a wake-up is needed when a packet arrives. The
+// helper holds the packet until its deadline, arrival plus delay, and puts it
+// on the node's interface through a packet socket that bypasses the filter.
+// Both sockets carry the virtio header: packets that the sender left to the
+// card to cut or to sum up pass whole.
+//
+// # Time
+//
+// One locked thread at real-time priority does all of this. It wakes for
+// deadlines, and for arrivals only after a silence: while traffic flows it
+// looks into the rings at least once per shortest delay, which is early enough
+// for every deadline. Deadlines that lie close together share one wake-up. The
+// thread learns how late it is woken and asks to be woken earlier by as much;
+// where that turns out to be too early it waits the rest without sleeping.
+//
+// # Failing
+//
+// The filters point at devices that vanish with the helper, and a redirect to a
+// device that is gone drops the packet: a dead helper is a cut link, never an
+// undelayed one. A helper whose parent is gone takes its filters out and ends.
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/faultlab/faultlab/netem"
+)
+
+// ErrUnsupported is wrapped by errors that say that this machine cannot run
+// the delay line, as against an attempt that went wrong.
+var ErrUnsupported = errors.New("userspace delay is not possible here")
+
+// ErrDead is wrapped by every call's error once the helper is gone. Shaped
+// links are cut then, until Detach or the end of their namespaces.
+var ErrDead = errors.New("the delay helper is gone, its links are cut")
+
+// Arg is what the helper's command line ends with by convention; the program's
+// main calls Main when it sees it.
+const Arg = "__wire"
+
+// Options say how the helper is started.
+type Options struct {
+	// Command is the helper's command line. Empty is this program's own file
+	// with Arg.
+	Command []string
+	// Stderr takes what the helper says when it fails. Nil is os.Stderr.
+	Stderr io.Writer
+}
+
+// Backend is a running helper. It implements netem.Backend.
+type Backend struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	conn  *conn
+
+	mu      sync.Mutex // one call at a time
+	seq     uint64
+	replies chan reply
+	done    chan struct{}
+	waitErr error // valid after done
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+var _ netem.Backend = (*Backend)(nil)
+
+// Open starts a helper. It shapes nothing yet. ctx bounds the start only.
+func Open(ctx context.Context, o Options) (*Backend, error) {
+	if len(o.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("start delay helper: %w", err)
+		}
+		o.Command = []string{self, Arg}
+	}
+	if o.Stderr == nil {
+		o.Stderr = os.Stderr
+	}
+	cmd := exec.Command(o.Command[0], o.Command[1:]...)
+	cmd.Stderr = o.Stderr
+	// The helper's one thread polls in the kernel for long times on end, where
+	// a preemption signal would only wake it.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	// Ctrl-C is for the parent, which then ends the helper in good order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start delay helper: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start delay helper: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start delay helper: %w", err)
+	}
+	b := &Backend{
+		cmd: cmd, stdin: stdin, conn: newConn(stdout, stdin),
+		replies: make(chan reply), done: make(chan struct{}),
+	}
+	go b.receive()
+	if _, err := b.call(ctx, request{Op: opHello}); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("start delay helper: %w", err)
+	}
+	return b, nil
+}
+
+// receive ends when the helper does.
+func (b *Backend) receive() {
+	for {
+		var r reply
+		if b.conn.read(&r) != nil {
+			break
+		}
+		b.replies <- r
+	}
+	b.waitErr = b.cmd.Wait()
+	close(b.done)
+}
+
+func (b *Backend) call(ctx context.Context, q request) (reply, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return reply{}, err
+	}
+	b.seq++
+	q.Seq = b.seq
+	if err := b.conn.write(q); err != nil {
+		return reply{}, b.dead(err)
+	}
+	// Once asked, the answer is awaited even past the end of ctx: the helper
+	// answers within milliseconds, and half a change is worse than a late one.
+	for {
+		select {
+		case r := <-b.replies:
+			if r.Seq == q.Seq {
+				return r, r.err()
+			}
+		case <-b.done:
+			return reply{}, b.dead(b.waitErr)
+		case <-time.After(helperTimeout):
+			return reply{}, fmt.Errorf("the delay helper did not answer within %v", helperTimeout)
+		}
+	}
+}
+
+const helperTimeout = 30 * time.Second
+
+func (b *Backend) dead(cause error) error {
+	if cause == nil {
+		return ErrDead
+	}
+	return fmt.Errorf("%w (%v)", ErrDead, cause)
+}
+
+// Name is "user".
+func (b *Backend) Name() string { return "user" }
+
+// Pid is the helper's process.
+func (b *Backend) Pid() int { return b.cmd.Process.Pid }
+
+// Done is closed when the helper has ended, whoever ended it.
+func (b *Backend) Done() <-chan struct{} { return b.done }
+
+// Apply makes the links as asked. Where a link's delay changes, packets already
+// under way take the new delay too; none is lost and none overtakes another of
+// the same link.
+func (b *Backend) Apply(ctx context.Context, links []netem.Link) error {
+	for _, l := range links {
+		if err := l.Impairment.Validate(); err != nil {
+			return fmt.Errorf("link %s to %s: %w", l.From.Name, l.To.Name, err)
+		}
+		if !l.From.Addr.Is4() || !l.To.Addr.Is4() {
+			return fmt.Errorf("link %s to %s: addresses %s and %s are not both IPv4", l.From.Name, l.To.Name, l.From.Addr, l.To.Addr)
+		}
+	}
+	_, err := b.call(ctx, request{Op: opApply, Links: links})
+	return err
+}
+
+// Clear releases what is under way at once and takes the filters out.
+func (b *Backend) Clear(ctx context.Context) error {
+	_, err := b.call(ctx, request{Op: opClear})
+	return err
+}
+
+// Counters reads the helper's totals.
+func (b *Backend) Counters(ctx context.Context) (netem.Counters, error) {
+	r, err := b.call(ctx, request{Op: opCounters})
+	return r.Counters, err
+}
+
+// Close clears all links and ends the helper. Its error is nil also when the
+// helper had died before: Done tells.
+func (b *Backend) Close() error {
+	b.closeOnce.Do(func() {
+		select {
+		case <-b.done:
+			return
+		default:
+		}
+		b.stdin.Close()
+		select {
+		case <-b.done:
+			if b.waitErr != nil {
+				b.closeErr = fmt.Errorf("delay helper: %w", b.waitErr)
+			}
+		case <-time.After(helperTimeout):
+			b.cmd.Process.Kill()
+			b.closeErr = fmt.Errorf("the delay helper did not end within %v and was killed", helperTimeout)
+		}
+	})
+	return b.closeErr
+}
