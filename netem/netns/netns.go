@@ -109,6 +109,16 @@ func Do(path string, f func() error) error {
 	return nil
 }
 
+// Scratch runs f with the path of a new namespace that has no name and is gone
+// after f, or with this process.
+func Scratch(f func(path string) error) error {
+	return onThread(func() error {
+		return os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET))
+	}, func() error {
+		return f(fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid()))
+	})
+}
+
 // onThread takes a thread to another namespace by enter, runs f and brings the
 // thread back.
 //

@@ -87,3 +87,19 @@ func TestADeadHelperCutsItsLinksUntilDetach(t *testing.T) {
 		t.Errorf("round trip %v with a new helper's 30ms", s.P50)
 	}
 }
+
+func TestProbeFindsThisMachineFitAndLeavesNothing(t *testing.T) {
+	if err := wire.Probe(); err != nil {
+		if errors.Is(err, wire.ErrUnsupported) {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	if links, err := os.ReadDir("/sys/class/net"); err == nil {
+		for _, l := range links {
+			if l.Name() == "faultlab0" {
+				t.Error("the probe's device is in the host's namespace")
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netns"
+)
+
+// Probe tries everything that the delay line needs, in a namespace of its
+// own that is gone afterwards. Its error says what is missing, and wraps
+// ErrUnsupported when it is for want of a right or of a part of the kernel.
+func Probe() error {
+	err := netns.Scratch(func(path string) error {
+		p, err := openPort(netem.Endpoint{Netns: path, Interface: "lo"})
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		if err := p.redirect(key(netip.MustParseAddr("198.18.0.1"))); err != nil {
+			return err
+		}
+		return p.inside(func(h *netlink.Handle) error {
+			filters, err := h.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: p.ifIndex}}, netlink.HANDLE_MIN_EGRESS)
+			if err == nil && len(filters) == 0 {
+				err = fmt.Errorf("%w: the kernel took a filter and does not have it", ErrUnsupported)
+			}
+			return err
+		})
+	})
+	if errors.Is(err, netns.ErrUnsupported) && !errors.Is(err, ErrUnsupported) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return err
+}
