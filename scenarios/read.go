@@ -162,13 +162,21 @@ func sorted(k keys) []string {
 	return names
 }
 
-// require reports keys that are missing from a mapping at n.
+// require reports keys that are missing from a mapping at n, unless one was
+// misspelled, which has been said.
 func (r *reader) require(n ast.Node, seen map[string]ast.Node, what string, names ...string) {
 	if seen == nil {
 		return // it was no mapping, which has been said
 	}
 	for _, name := range names {
-		if _, ok := seen[name]; !ok {
+		if _, ok := seen[name]; ok {
+			continue
+		}
+		misspelled := false
+		for key := range seen {
+			misspelled = misspelled || len(nearest(key, []string{name})) > 0
+		}
+		if !misspelled {
 			r.note(n, fmt.Sprintf("%s has no %q", what, name), "")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,7 +154,7 @@ func lineChartOf(topology string, samples []results.Sample, class map[string]int
 	c.YTicks[0].Label = "0"
 	_, every := axis(length)
 	for at := 0.0; at <= length; at += max(every, 1) {
-		c.XTicks = append(c.XTicks, tick{x(first.Add(time.Duration(at * float64(time.Second)))), fmt.Sprintf("%.0f s", at)})
+		c.XTicks = append(c.XTicks, tick{x(first.Add(time.Duration(at * float64(time.Second)))), strconv.FormatFloat(at, 'f', -1, 64) + " s"})
 	}
 
 	type window struct {
@@ -201,20 +202,18 @@ func conditionClasses(run results.Run) map[string]int {
 	return class
 }
 
-// axis is a round end at or above most, and the step of its ticks.
+// axis is a round end at or above most, and the step of its ticks: 1, 2 or 5
+// times a power of ten, at most 7 of them.
 func axis(most float64) (end, step float64) {
-	if most <= 0 {
+	if !(most > 0) || math.IsInf(most, 0) {
 		return 1, 1
 	}
-	step = math.Pow(10, math.Floor(math.Log10(most)))
-	for _, f := range []float64{0.2, 0.25, 0.5, 1} {
-		if most/(step*f) <= 6 {
+	step = math.Pow(10, math.Floor(math.Log10(most))-1)
+	for _, f := range []float64{1, 2, 5, 10, 20} {
+		if most <= 6*f*step {
 			step *= f
 			break
 		}
-	}
-	if n := most / step; n > 6 {
-		step *= 2
 	}
 	return math.Ceil(most/step-1e-9) * step, step
 }

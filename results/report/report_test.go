@@ -301,3 +301,50 @@ func TestFiguresHaveTheDigitsThatTheyDeserve(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAxisIsRoundAndHasFewTicks(t *testing.T) {
+	for _, most := range []float64{0, 0.003, 1, 6.01, 14, 99.9, 100, 2607, 59_999, 1e9} {
+		end, step := axis(most)
+		if n := end / step; end < most || n > 7 || most > 0 && end > 2*most {
+			t.Errorf("up to %v: got an end of %v in steps of %v", most, end, step)
+		}
+	}
+}
+
+// Runs that no engine makes, but a damaged or newer run.json may hold.
+func TestNoRunIsTooOddToReport(t *testing.T) {
+	odd := complete()
+	for i := range odd.Rows {
+		r := &odd.Rows[i]
+		switch i % 4 {
+		case 0:
+			r.TPS, r.TPSCI95, r.RTT, r.VsBaseline = 0, nil, nil, nil
+		case 1:
+			r.TPS, r.TPSCI95 = math.Inf(1), ptr(math.Inf(-1), math.NaN())
+			r.Latency.P50 = math.NaN()
+		case 2:
+			r.VsSingle = &results.Ratio{Ratio: math.NaN(), Outcome: "detected"}
+			r.VsBaseline = &results.Ratio{Outcome: "some new word"}
+		case 3:
+			r.TPS, r.TPSCI95 = -5, ptr(5, -5)
+			r.Condition, r.Topology = "", strings.Repeat("x", 300)
+		}
+	}
+	s := samples(complete())
+	s[0].TPS, s[1].TPS, s[2].Time = math.NaN(), math.Inf(1), time.Time{}
+	for _, run := range []results.Run{odd, {}, {Rows: make([]results.Row, 3), Observer: make([]results.Observer, 1), Labs: make([]results.Lab, 2), Published: make([]results.Published, 1)}} {
+		v := Build(run, s)
+		for format, write := range formats {
+			if format == "json" {
+				continue // has no word for NaN and says so
+			}
+			var b bytes.Buffer
+			if err := write(&b, v); err != nil {
+				t.Errorf("%s: %v", format, err)
+			}
+			if format == "html" && strings.Contains(b.String(), "ZgotmplZ") {
+				t.Error("html: a value was refused by the template")
+			}
+		}
+	}
+}
