@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bufio"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -35,7 +36,7 @@ func Connect(ctx context.Context, t Target) (*Conn, error) {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", t.Addr
 	cfg.User, cfg.Passwd, cfg.DBName = t.User, t.Password, t.Database
-	cfg.DialFunc = t.Dial
+	cfg.DialFunc = buffered(t.dialer())
 	cfg.Timeout = connectTimeout
 	// What breaks is counted and told once; a line for each session is noise.
 	cfg.Logger = &mysql.NopLogger{}
@@ -139,18 +140,48 @@ func (h hooked) Close() error {
 	return h.Conn.Close()
 }
 
-// dialUntil is t's way to dial, with connections that end closes.
+// dialUntil is t's way to dial, with connections that the end of a context
+// closes.
 func (t Target) dialUntil(end context.Context) DialFunc {
-	dial := t.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
+	dial := t.dialer()
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		return hooked{c, context.AfterFunc(end, func() { c.Close() })}, nil
+	}
+}
+
+// dialer is how t is dialled.
+func (t Target) dialer() DialFunc {
+	if t.Dial != nil {
+		return t.Dial
+	}
+	return new(net.Dialer).DialContext
+}
+
+// readAhead holds the rows of a sysbench range query. The driver itself reads
+// 4 KiB at a time: four system calls instead of one, an eighth of the client's
+// CPU time in oltp_read_only.
+const readAhead = 16 << 10
+
+// readAheadConn is a transport that reads as much as there is.
+type readAheadConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c readAheadConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// buffered is dial, with connections that read ahead.
+func buffered(dial DialFunc) DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return readAheadConn{c, bufio.NewReaderSize(c, readAhead)}, nil
 	}
 }
 

@@ -16,39 +16,24 @@ var ErrStopped = errors.New("load was stopped")
 
 // Server codes that decide what becomes of a transaction.
 const (
-	erServerShutdown      = 1053
-	erCheckRead           = 1020 // record has changed since last read: snapshot conflict
-	erUnknownCommand      = 1047 // Galera: node is not ready (WSREP has not prepared it)
-	erLockWaitTimeout     = 1205
-	erLockDeadlock        = 1213 // also Galera's certification failure
-	erOptionPrevents      = 1290 // --read-only, --super-read-only
-	erUnsupportedPS       = 1295 // not in the prepared statement protocol
-	erQueryInterrupted    = 1317 // PXC: aborted by a replicated transaction
-	erReadOnlyTransaction = 1792
-	erReadOnlyMode        = 1836
-	erConnectionKilled    = 1927 // MariaDB
-	erOfflineMode         = 3032
-	erReplicationHook     = 3100 // Group Replication: the member cannot certify
-	erRolledBackByPlugin  = 3101 // Group Replication: certification failure
+	erCheckRead          = 1020 // snapshot conflict: record has changed since last read
+	erServerShutdown     = 1053
+	erLockWaitTimeout    = 1205
+	erLockDeadlock       = 1213 // Galera: certification failure
+	erUnsupportedPS      = 1295 // not in the prepared statement protocol
+	erQueryInterrupted   = 1317 // PXC: aborted by a replicated transaction
+	erConnectionKilled   = 1927 // MariaDB
+	erRolledBackByPlugin = 3101 // Group Replication: certification failure
 )
 
 // Retryable reports whether err is a conflict between transactions: the server
 // is well, and the transaction may succeed when it is tried again after a
-// rollback.
+// rollback. Whatever else a server says is counted and the transaction given
+// up, with a growing pause before the next: most of it (1047, 1290, 1836, 3100)
+// means that this node takes no writes now.
 func Retryable(err error) bool {
 	switch serverCode(err) {
 	case erCheckRead, erLockWaitTimeout, erLockDeadlock, erQueryInterrupted, erRolledBackByPlugin:
-		return true
-	}
-	return false
-}
-
-// Unavailable reports whether err means that the server does not take this
-// load now: it is read-only, shutting down or outside its cluster.
-func Unavailable(err error) bool {
-	switch serverCode(err) {
-	case erServerShutdown, erUnknownCommand, erOptionPrevents, erReadOnlyTransaction,
-		erReadOnlyMode, erConnectionKilled, erOfflineMode, erReplicationHook:
 		return true
 	}
 	return false

@@ -111,11 +111,10 @@ func Start(ctx context.Context, d Driver, t Target, opt Options) (*Runner, error
 func (r *Runner) Stop() {
 	r.stopOnce.Do(func() {
 		close(r.stop)
-		grace := time.AfterFunc(stopGrace, r.cut)
-		r.running.Wait()
-		grace.Stop()
-		r.cut()
+		time.AfterFunc(stopGrace, r.cut)
 	})
+	r.running.Wait()
+	r.cut()
 }
 
 // Live is the load as it is now.
