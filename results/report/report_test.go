@@ -50,7 +50,7 @@ func complete() results.Run {
 		Schema: 1, ID: "latency-0.6ms-20260304T050607Z", Scenario: "latency-0.6ms", Profile: "quick",
 		Question: "What does 0.6 ms between the nodes cost each kind of replication?",
 		Started:  began, Finished: began.Add(4*time.Minute + 51*time.Second), Status: results.Complete,
-		Environment: results.Environment{Kernel: "Linux 6.12.0", CPUs: 2, MemoryBytes: 8 << 30, Provider: "process", Emulator: "user",
+		Environment: results.Environment{Kernel: "6.12.0", CPUs: 2, MemoryBytes: 8 << 30, Provider: "process", Emulator: "user",
 			Servers: map[string]string{"mysql": "9.7.4", "mariadb": "10.11.14"}, Faultlab: "0.1.0"},
 		Workload: results.Workload{Name: "oltp_write_only", Tables: 4, Rows: 10000, Threads: 16, Distribution: "special"},
 		Labs: []results.Lab{

@@ -131,8 +131,12 @@ func facts(run results.Run) []Fact {
 	if e.CPUs > 0 {
 		cpus = count(int64(e.CPUs), "CPU")
 	}
+	kernel := ""
+	if e.Kernel != "" {
+		kernel = "kernel " + e.Kernel
+	}
 	var machine []string
-	for _, s := range []string{e.Kernel, cpus, e.CPUModel, memory(e.MemoryBytes)} {
+	for _, s := range []string{kernel, cpus, e.CPUModel, memory(e.MemoryBytes)} {
 		if s = clean(s); s != "" {
 			machine = append(machine, s)
 		}
@@ -175,6 +179,11 @@ func (b builder) find(topology, condition string) *results.Row {
 		}
 	}
 	return nil
+}
+
+// measured tells whether the run has a row of a topology.
+func (b builder) measured(topology string) bool {
+	return slices.ContainsFunc(b.run.Rows, func(r results.Row) bool { return r.Topology == topology })
 }
 
 // valid is find for rows that ratios may be made of.
@@ -226,7 +235,7 @@ func (b builder) rows(v *View) {
 		}
 	}
 	for _, l := range b.run.Labs {
-		if l.Error != "" && !slices.ContainsFunc(b.run.Rows, func(r results.Row) bool { return r.Topology == l.Topology }) {
+		if l.Error != "" && !b.measured(l.Topology) {
 			v.Invalid = append(v.Invalid, clean(l.Topology)+": "+clean(l.Error))
 		}
 		if others[l.Topology] {
@@ -340,16 +349,19 @@ func (b builder) headline(r *results.Row) string {
 func (b builder) observer(v *View) {
 	for _, o := range b.run.Observer {
 		r := o.Ratio
-		text := fmt.Sprintf("%s: %s", clean(o.Topology), changes(r.Ratio, r.CI95))
-		if r.Outcome != detected {
-			text += ", " + r.Outcome
+		text := versus(&r) + ", " + count(int64(r.Pairs), "pair")
+		if r.Outcome == inconclusive {
+			text = fmt.Sprintf("about %s, %s", change(r.Ratio), versus(&r))
 		}
-		v.Observer = append(v.Observer, fmt.Sprintf("%s, %s; the emulator took %.0f%% of one processor", text, count(int64(r.Pairs), "pair"), 100*o.EmulatorCPU))
+		v.Observer = append(v.Observer, fmt.Sprintf("%s: %s; the emulator took %.0f%% of one processor", clean(o.Topology), text, 100*o.EmulatorCPU))
 	}
 }
 
 func (b builder) published(v *View) {
 	for _, p := range b.run.Published {
+		if !b.measured(p.Topology) && !(p.Topology == "pxc" && b.measured("galera")) {
+			continue
+		}
 		v.Source = clean(p.Source)
 		row := Published{Topology: clean(p.Topology), Condition: clean(p.Condition), Ours: none}
 		var theirs []string
