@@ -68,7 +68,7 @@ type Row struct {
 	Threads   int     `json:"threads"`
 	Windows   int     `json:"windows"` // valid windows, that the figures are made of
 	TPS       float64 `json:"tps"`     // median of the windows
-	// TPSCI95 is a 95% bootstrap interval over windows, null with fewer than
+	// TPSCI95 is a 95% interval over windows, null with fewer than
 	// 3 of them.
 	TPSCI95    *[2]float64        `json:"tps_ci95"`
 	Latency    Latency            `json:"latency_ms"`
@@ -114,7 +114,7 @@ type RTT struct {
 // Ratio of two TPS figures, over pairs of neighbouring windows.
 type Ratio struct {
 	Ratio float64 `json:"ratio"` // 0.93 is a loss of 7%
-	// CI95 is a bootstrap interval over pairs, null with fewer than 3 pairs.
+	// CI95 is a 95% interval over pairs, null with fewer than 3 pairs.
 	CI95 *[2]float64 `json:"ci95"`
 	// Detected tells that the interval excludes 1, with at least 5 pairs.
 	Detected bool `json:"detected"`
