@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -133,6 +134,8 @@ func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, repo
 		// A snapshot, or a mirror that lags, has a Release file past its date.
 		`--aptopt=Acquire::Check-Valid-Until "false"`,
 		"--aptopt=Acquire::Retries 3",
+		// Safe enough: what is interrupted is made anew, and see sync below.
+		"--dpkgopt=force-unsafe-io",
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/info/*",
@@ -140,21 +143,22 @@ func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, repo
 		from, dir, fmt.Sprintf("deb %s %s main", mirror, from)}
 	tell(report, fmt.Sprintf("installing %s from Debian %s: about a minute", f, from))
 
-	cmd := exec.CommandContext(ctx, "mmdebstrap", args...)
+	// In namespaces of its own: what it mounts in the new root is seen by it
+	// alone, so that removing an interrupted root can never reach what was
+	// mounted; and all that it started ends with it.
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-	// What it mounts in the new root is seen by it alone and is gone with it,
-	// so that removing an interrupted root can never reach what was mounted.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// First gently, so that it says what it was doing.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = 5 * time.Second
+	runtime.LockOSThread() // the death signal follows the thread
+	defer runtime.UnlockOSThread()
 	pr, pw := io.Pipe()
 	cmd.Stdout, cmd.Stderr = pw, pw
 	said := make(chan []string, 1)
 	go func() { said <- follow(pr, report) }()
 	err := cmd.Run()
-	if cmd.Process != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what outlived a cancelled leader
-	}
 	pw.Close()
 	last := <-said
 	if ctx.Err() != nil {
@@ -173,7 +177,16 @@ func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, repo
 		}
 		return Server{}, err
 	}
-	return writeMark(dir, f)
+	srv, err := writeMark(dir, f)
+	if err != nil {
+		return srv, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return srv, err
+	}
+	defer d.Close()
+	return srv, unix.Syncfs(int(d.Fd()))
 }
 
 // follow reports mmdebstrap's own lines and returns the last of all lines.

@@ -24,8 +24,8 @@ import (
 // Server is one installed server.
 type Server struct {
 	Flavor  lab.Flavor `json:"flavor"`
-	Version string     `json:"version"` // 9.7.4
-	Root    string     `json:"root"`    // "/" is the machine's own
+	Version string     `json:"version"`        // 9.7.4
+	Root    string     `json:"root,omitempty"` // "/" is the machine's own
 	// Daemon, Client and Galera are paths inside the root: the server, the
 	// client shell and the Galera provider library. The last two may be empty.
 	Daemon string `json:"daemon"`
@@ -164,8 +164,7 @@ func (s Store) Hold(srv Server) (release func(), err error) {
 // errOtherFlavor is for a root that holds no server of the flavor asked for.
 var errOtherFlavor = errors.New("no such server")
 
-// programs are the names of servers, those of MariaDB first: its packages
-// also bring a mysqld.
+// Where packages of the usual distributions put things.
 var (
 	daemonDirs  = []string{"usr/sbin", "usr/bin", "usr/libexec"}
 	galeraPaths = []string{
@@ -177,6 +176,7 @@ var (
 // daemon finds the server program of a root that could be of the flavor; "" is any.
 func daemon(root string, f lab.Flavor) (string, bool) {
 	names := []string{"mysqld"}
+	// MariaDB's packages bring a mysqld too.
 	if f == lab.MariaDB || f == "" {
 		names = []string{"mariadbd", "mysqld"}
 	}
@@ -269,7 +269,7 @@ func fromCache(root string, f lab.Flavor) (Server, error) {
 	if json.Unmarshal(b, &m) != nil || m.Flavor != f {
 		return Server{}, fs.ErrNotExist
 	}
-	m.Root = root // the cache may have moved
+	m.Root = root
 	fi, err := os.Stat(filepath.Join(root, m.Daemon))
 	if err != nil {
 		return Server{}, fs.ErrNotExist
@@ -293,7 +293,9 @@ func writeMark(root string, f lab.Flavor) (Server, error) {
 	if err != nil {
 		return srv, err
 	}
-	b, err := json.MarshalIndent(mark{srv, fi.Size(), fi.ModTime()}, "", "\t")
+	m := mark{srv, fi.Size(), fi.ModTime()}
+	m.Root = "" // it will be moved
+	b, err := json.MarshalIndent(m, "", "\t")
 	if err != nil {
 		return srv, err
 	}
