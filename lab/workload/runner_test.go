@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -358,7 +359,7 @@ func TestOnlyOneWindowIsMeasuredAtATime(t *testing.T) {
 		if _, err := r.Measure(t.Context(), time.Second); err == nil {
 			t.Error("a second window was measured at the same time")
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		measure(t, r, time.Second)
 		if _, err := r.Measure(t.Context(), 0); err == nil {
 			t.Error("a window of no length was measured")
@@ -402,24 +403,21 @@ func TestStopEndsSoonWhenTheServerIsOutOfReach(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{}
-				var read func() error
+				conns := make(chan net.Conn, 4)
 				f.open = func(ctx context.Context, n int, tgt Target) error {
 					if n > 4 && tt.during != nil {
 						return tt.during(ctx, tgt)
 					}
 					c, err := tgt.Dial(ctx, "tcp", tgt.Addr)
-					read = func() error {
-						_, err := c.Read(make([]byte, 1))
-						c.Close()
-						return err
-					}
+					conns <- c
 					return err
 				}
 				f.transact = func(context.Context, int) error {
 					if tt.during != nil {
 						return errors.New("invalid connection")
 					}
-					return read()
+					_, err := (<-conns).Read(make([]byte, 1))
+					return err
 				}
 				r, err := Start(t.Context(), f, Target{Addr: "192.0.2.1:3306", Dial: blackhole}, Options{Threads: 4})
 				if err != nil {
