@@ -58,7 +58,11 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		case process.NodeArg:
 			process.NodeMain()
 		case wire.Arg:
-			return wire.Main()
+			if err := wire.Main(stdin, stdout); err != nil {
+				fmt.Fprintf(stderr, "faultlab: delay helper: %s\n", err)
+				return exitFailed
+			}
+			return exitOK
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -68,7 +72,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 	app := newApp(stdin, stdout, stderr)
 	err := app.RunContext(ctx, permute(app, args))
-	return report(ctx, stderr, err)
+	return explain(ctx, stderr, err)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
@@ -130,8 +134,8 @@ func usageError(ctx *cli.Context, err error, _ bool) error {
 	return lab.Hint(usage("%s", err), name+" --help lists the options")
 }
 
-// report prints an error as people read it and returns the exit code.
-func report(ctx context.Context, stderr io.Writer, err error) int {
+// explain prints an error as people read it and returns the exit code.
+func explain(ctx context.Context, stderr io.Writer, err error) int {
 	code := exitOK
 	var e *exit
 	switch {

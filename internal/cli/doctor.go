@@ -14,7 +14,6 @@ import (
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/server"
-	"github.com/faultlab/faultlab/netem/wire"
 )
 
 // finding is one line of doctor: what was looked at, what was found, and the
@@ -35,7 +34,7 @@ func (c *command) doctor() *cli.Command {
 			if err := exactly(ctx); err != nil {
 				return err
 			}
-			findings := examine(ctx.Context, store(ctx))
+			findings := examine(ctx.Context, servers(ctx))
 			bad := false
 			for _, f := range findings {
 				bad = bad || f.Needed && !f.OK
@@ -83,7 +82,7 @@ func examine(ctx context.Context, servers server.Store) []finding {
 	out = append(out, root)
 
 	user := finding{Check: "emulator user", Needed: true, OK: true, Found: "delays packets in userspace"}
-	if err := wire.Probe(); err != nil {
+	if err := probeUser(); err != nil {
 		user.OK, user.Found = false, err.Error()
 		for _, h := range hints(err) {
 			user.Mend = h

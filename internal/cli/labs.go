@@ -400,7 +400,7 @@ func (c *command) statement(ctx *cli.Context, cluster *lab.Cluster, n lab.Node, 
 
 // shell runs the server's own client program from the lab's client.
 func (c *command) shell(ctx *cli.Context, s lab.State, n lab.Node) error {
-	srv, err := store(ctx).Find(ctx.Context, n.Flavor())
+	srv, err := servers(ctx).Find(ctx.Context, n.Flavor())
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/results"
@@ -123,7 +122,7 @@ func (c *command) present(ctx *cli.Context, dir string) error {
 		return err
 	}
 	if ctx.Bool("json") {
-		if err := writeJSON(c.stdout, r.Run); err != nil {
+		if err := report.JSON(c.stdout, v); err != nil {
 			return err
 		}
 		return report.Text(c.stderr, v, style(c.stderr))
@@ -186,15 +185,10 @@ func verdict(ctx context.Context, run results.Run, err error) error {
 
 // style is what a stream can show.
 func style(w io.Writer) report.Style {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return report.Style{}
+	if f, ok := w.(*os.File); ok {
+		return report.Terminal(f)
 	}
-	s := report.Style{Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-	if width, _, err := term.GetSize(int(f.Fd())); err == nil {
-		s.Width = width
-	}
-	return s
+	return report.Style{}
 }
 
 // writeFile makes or replaces a file; "-" is not special.
@@ -237,7 +231,7 @@ func (c *command) report() *cli.Command {
 			case "csv":
 				write = func(w io.Writer) error { return report.CSV(w, v) }
 			case "json":
-				write = func(w io.Writer) error { return writeJSON(w, r.Run) }
+				write = func(w io.Writer) error { return report.JSON(w, v) }
 			default:
 				return usage("format %q is not text, html, md, csv or json", f)
 			}

@@ -39,13 +39,13 @@ func (c *command) servers() *cli.Command {
 					began := time.Now()
 					for _, f := range flavors {
 						g.Go(func() error {
-							srv, err := store(ctx).Install(gctx, f, func(step string) {
+							srv, err := servers(ctx).Install(gctx, f, func(step string) {
 								fmt.Fprintf(c.stderr, "%6.1f s  %s: %s\n", time.Since(began).Seconds(), f, step)
 							})
 							if err != nil {
 								return fmt.Errorf("install %s: %w", f, err)
 							}
-							_, err = store(ctx).Seed(gctx, srv, func(step string) {
+							_, err = servers(ctx).Seed(gctx, srv, func(step string) {
 								fmt.Fprintf(c.stderr, "%6.1f s  %s: %s\n", time.Since(began).Seconds(), f, step)
 							})
 							if err != nil {
@@ -66,7 +66,7 @@ func (c *command) servers() *cli.Command {
 						return err
 					}
 					for _, f := range flavors {
-						if err := store(ctx).Remove(ctx.Context, f); err != nil {
+						if err := servers(ctx).Remove(ctx.Context, f); err != nil {
 							return err
 						}
 						fmt.Fprintf(c.stderr, "%s is removed\n", f)
@@ -105,7 +105,7 @@ func flavorArgs(ctx *cli.Context) ([]lab.Flavor, error) {
 func (c *command) serversList(ctx *cli.Context) error {
 	out := []server.Server{}
 	for _, f := range []lab.Flavor{lab.MySQL, lab.MariaDB, lab.PXC} {
-		s, err := store(ctx).Find(ctx.Context, f)
+		s, err := servers(ctx).Find(ctx.Context, f)
 		if errors.Is(err, lab.ErrNoServer) {
 			continue
 		}

@@ -99,7 +99,7 @@ func (e *Engine) Run(ctx context.Context, run results.Run, plan scenarios.Plan) 
 		err := m.measure(ctx)
 		r.add(m)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errSink) {
-			r.event(name, "", "lab", "not measured to the end: "+firstLine(err))
+			r.event(name, "", "lab", "not measured to the end: "+err.Error())
 			err = nil
 		}
 		if serr := r.save(); serr != nil && err == nil {

@@ -312,19 +312,12 @@ func versusSingle(rows []results.Row, all []*measurement) {
 		return
 	}
 	single := windows("single", scenarios.BaselineName)
-	flavor := map[string]string{}
-	for _, m := range all {
-		flavor[m.topology.Name()] = m.lab.Server
-	}
 	for i := range rows {
 		r := &rows[i]
 		if r.Topology == "single" || !r.Valid {
 			continue
 		}
 		r.VsSingle = ratio(stats.Compare(single, windows(r.Topology, r.Condition), 0))
-		if flavor[r.Topology] != flavor["single"] {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("versus single compares %s with %s", flavor[r.Topology], flavor["single"]))
-		}
 	}
 }
 
