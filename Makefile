@@ -1,0 +1,51 @@
+# make lab    set up, and run the main job: five kinds of replication, without and with 0.6 ms
+# make test   set up, and run the whole test suite
+# make bench  benchmarks: start of a lab, load against sysbench, cost of the emulator
+
+SHELL := /bin/bash
+GO    ?= go
+# What this machine may lack. sysbench and the rest are for tests and benchmarks.
+LAB_PACKAGES  := mmdebstrap
+TEST_PACKAGES := $(LAB_PACKAGES) iproute2 iputils-ping nftables iptables gcc libc6-dev
+BENCH_PACKAGES := $(TEST_PACKAGES) sysbench
+
+.PHONY: lab test unit integration bench build servers machine clean
+
+lab: PACKAGES := $(LAB_PACKAGES)
+lab: machine build servers
+	./faultlab run latency-0.6ms --profile quick
+
+test: PACKAGES := $(TEST_PACKAGES)
+test: machine build servers unit integration
+
+unit:
+	$(GO) vet ./... && $(GO) vet -tags integration,bench ./...
+	$(GO) test -race ./...
+
+# One package at a time: they measure time, and start up to six servers each.
+integration:
+	@set -o pipefail; log=$$(mktemp); trap 'rm -f '$$log EXIT; \
+	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
+	status=$${PIPESTATUS[0]}; .ci/ran $$log .ci/must-run && exit $$status
+
+bench: PACKAGES := $(BENCH_PACKAGES)
+bench: machine build servers
+	$(GO) test -tags bench -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x -v .
+
+build:
+	$(GO) build -o faultlab .
+
+servers:
+	./faultlab servers install mysql mariadb
+
+# Whether this machine will do, and what it lacks, before anything is built.
+machine:
+	@[ "$$(uname -s)" = Linux ] || { echo "make: this needs Linux, and this is $$(uname -s): use a virtual machine with Debian 12" >&2; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { echo "make: this makes network namespaces and needs root: sudo make $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v $(GO) >/dev/null || { echo "make: this needs Go, see https://go.dev/doc/install" >&2; exit 1; }
+	@command -v apt-get >/dev/null || { echo "make: this needs apt, for server roots of Debian packages; elsewhere use ./faultlab run with --server-root" >&2; exit 1; }
+	@lacking=$$(for p in $(PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	[ -z "$$lacking" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$lacking >/dev/null && echo "installed:" $$lacking; }
+
+clean:
+	rm -f faultlab
