@@ -17,7 +17,7 @@ const Schema = 1
 var (
 	topologies    = []string{"single", "async", "semisync", "mgr", "galera", "pxc"}
 	workloads     = []string{"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_point_select"}
-	distributions = []string{"special", "uniform", "gaussian", "pareto", "zipfian"}
+	distributions = []string{"special", "uniform"}
 	profiles      = []string{"quick", "standard", "paper"}
 	nodes         = []string{"n1", "n2", "n3"}
 )
