@@ -65,7 +65,12 @@ type Jail struct {
 	Env  []string // added to PATH, HOME, LANG and TMPDIR
 
 	Stdin, Stdout, Stderr *os.File // nil is /dev/null
-	Extra                 []*os.File
+	// Extra are more open files; ExtraFD is the number of the first.
+	Extra []*os.File
+	// Foreground leaves the program in the starter's session, for a client
+	// that talks to a person. Otherwise an interrupt from the terminal, which
+	// goes to all of a process group, reaches the starter alone.
+	Foreground bool
 }
 
 // Mount shows a file or folder of the machine inside a jail.
@@ -147,7 +152,7 @@ func (j Jail) Start() (*Process, error) {
 	if j.Netns == "" {
 		flags |= unix.CLONE_NEWNET
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL, Setsid: !j.Foreground}
 
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)

@@ -112,7 +112,7 @@ func runSeed(ctx context.Context, srv Server, tmp string, args []string, ready [
 	}
 	defer log.Close()
 	p, err := Jail{
-		Root: srv.Root, Hostname: "seed", Hosts: "127.0.0.1 seed\n",
+		Root: srv.Root, Hostname: "localhost", // accounts are made for it
 		Mounts: []Mount{{filepath.Join(tmp, "data"), DataDir, true}},
 		Args:   args, Stdout: log, Stderr: log,
 	}.Start()
