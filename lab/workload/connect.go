@@ -121,7 +121,7 @@ func explain(err error) error {
 		why = "fewer threads, or a larger max_connections"
 	case 1461:
 		why = "fewer threads or tables, or a larger max_prepared_stmt_count"
-	case 1146:
+	case 1049, 1146:
 		why = "the tables are not prepared"
 	default:
 		return err
