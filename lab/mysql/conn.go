@@ -8,6 +8,8 @@ import (
 	"io"
 	"log"
 	"net"
+	"regexp"
+	"strings"
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -92,8 +94,8 @@ func Poll(ctx context.Context, pause time.Duration, f func() (bool, error), last
 }
 
 // Exec runs statements one after another on one connection, so that session
-// settings hold. An error names the statement, without what follows its
-// first 60 bytes: passwords stand late.
+// settings hold. An error names the statement, and tells no password that it
+// holds.
 func Exec(ctx context.Context, db *sql.DB, stmts ...string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -102,15 +104,36 @@ func Exec(ctx context.Context, db *sql.DB, stmts ...string) error {
 	defer conn.Close()
 	for _, s := range stmts {
 		if _, err := conn.ExecContext(ctx, s); err != nil {
-			short := s
-			if len(short) > 60 {
-				short = short[:60] + "..."
-			}
-			return fmt.Errorf("%s: %w", short, err)
+			return &statementError{s, err}
 		}
 	}
 	return nil
 }
+
+// statementError is why a statement failed.
+type statementError struct {
+	stmt string
+	err  error
+}
+
+// passwordRE finds passwords in statements, and in what servers quote of them.
+var passwordRE = regexp.MustCompile(`(?i)((?:PASSWORD\s*=|IDENTIFIED\s+BY)\s*)'([^']*)'?`)
+
+func (e *statementError) Error() string {
+	stmt, why := passwordRE.ReplaceAllString(e.stmt, "$1'***'"), e.err.Error()
+	if len(stmt) > 60 {
+		stmt = stmt[:60] + "..."
+	}
+	for _, m := range passwordRE.FindAllStringSubmatch(e.stmt, -1) {
+		if m[2] != "" {
+			why = strings.ReplaceAll(why, m[2], "***")
+		}
+	}
+	// A quotation may end in the middle of one.
+	return stmt + ": " + passwordRE.ReplaceAllString(why, "$1'***'")
+}
+
+func (e *statementError) Unwrap() error { return e.err }
 
 // Row reads the first row of a query as column name -> text; nil when there
 // is none. NULL is "".

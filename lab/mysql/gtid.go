@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 type GTIDSet map[string][]interval
 
 type interval struct{ first, last int64 }
+
+// maxGTID is the greatest number that a server gives a transaction.
+const maxGTID = math.MaxInt64 - 1
 
 // ParseGTIDSet reads a GTID set. White space and line breaks are allowed, as
 // the server itself puts them in.
@@ -24,9 +28,9 @@ func ParseGTIDSet(s string) (GTIDSet, error) {
 		}
 		fields := strings.Split(part, ":")
 		source := strings.ToLower(fields[0])
-		key := source
-		if len(fields) < 2 {
-			return nil, fmt.Errorf("gtid set: %q has no interval", part)
+		key, intervals := source, 0
+		if source == "" {
+			return nil, fmt.Errorf("gtid set: %q names no server", part)
 		}
 		for _, f := range fields[1:] {
 			a, b, isRange := strings.Cut(f, "-")
@@ -39,16 +43,20 @@ func ParseGTIDSet(s string) (GTIDSet, error) {
 				key = source + ":" + strings.ToLower(f)
 				continue
 			}
+			intervals++
 			last := first
 			if isRange {
 				if last, err = strconv.ParseInt(b, 10, 64); err != nil {
 					return nil, fmt.Errorf("gtid set: %q is not an interval", f)
 				}
 			}
-			if first < 1 || last < first {
+			if first < 1 || last < first || last > maxGTID {
 				return nil, fmt.Errorf("gtid set: %q is not an interval", f)
 			}
 			set[key] = append(set[key], interval{first, last})
+		}
+		if intervals == 0 {
+			return nil, fmt.Errorf("gtid set: %q has no interval", part)
 		}
 	}
 	for k := range set {
