@@ -214,6 +214,9 @@ func killAndStart(s *suite) {
 		}
 		s.ends(n)
 	}
+	if err := n.Stop(s.Context()); err != nil {
+		s.Errorf("stop of a node that was killed: %v", err)
+	}
 	s.start(n)
 	s.answers(l, n)
 }

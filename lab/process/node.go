@@ -30,8 +30,23 @@ type node struct {
 	server   server.Server
 
 	mu      sync.Mutex
-	running *server.Process // of the last Start
+	running *run // of the last Start
 	closed  bool
+}
+
+// run is one life of the node's server.
+type run struct {
+	*server.Process
+	ended chan struct{} // closed once the log tells how
+}
+
+// Kill ends the server and waits for its end.
+func (r *run) Kill() error {
+	if err := r.Process.Kill(); err != nil {
+		return err
+	}
+	<-r.ended
+	return nil
 }
 
 func (n *node) Name() string             { return n.spec.Name }
@@ -65,15 +80,15 @@ func (n *node) Start(ctx context.Context, s lab.Start) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p, err := n.start(s)
+	r, err := n.start(s)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.Name(), err)
 	}
-	n.running = p
+	n.running = r
 	return nil
 }
 
-func (n *node) start(s lab.Start) (*server.Process, error) {
+func (n *node) start(s lab.Start) (*run, error) {
 	// Socket and pid file of a server that was killed.
 	if err := os.RemoveAll(n.path("run")); err != nil {
 		return nil, err
@@ -102,8 +117,7 @@ func (n *node) start(s lab.Start) (*server.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	return server.Jail{
+	p, err := server.Jail{
 		Root: n.server.Root, Netns: n.endpoint.Netns, Hostname: n.Name(), Hosts: n.hosts,
 		Mounts: []server.Mount{
 			{From: n.path("data"), To: server.DataDir, Writable: true},
@@ -113,6 +127,23 @@ func (n *node) start(s lab.Start) (*server.Process, error) {
 		Args:   append([]string{n.server.Daemon, "--defaults-file=" + server.Options}, s.Args...),
 		Stdout: log, Stderr: log, Extra: extra,
 	}.Start()
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	r := &run{p, make(chan struct{})}
+	go func() {
+		<-p.Done()
+		// A server that was killed, by whomever, could not say so itself.
+		how := "status 0"
+		if p.Err() != nil {
+			how = p.Err().Error()
+		}
+		fmt.Fprintf(log, "faultlab: the server of %s ended: %s\n", n.Name(), how)
+		log.Close()
+		close(r.ended)
+	}()
+	return r, nil
 }
 
 // options is the node's option file: the provider's part, then the caller's.
@@ -196,7 +227,7 @@ func (n *node) alive() bool {
 		return false
 	}
 	select {
-	case <-n.running.Done():
+	case <-n.running.ended:
 		return false
 	default:
 		return true
@@ -204,15 +235,15 @@ func (n *node) alive() bool {
 }
 
 // last is the server of the last Start, nil before the first.
-func (n *node) last() *server.Process {
+func (n *node) last() *run {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.running
 }
 
 func (n *node) Done() <-chan struct{} {
-	if p := n.last(); p != nil {
-		return p.Done()
+	if r := n.last(); r != nil {
+		return r.ended
 	}
 	return nil
 }
@@ -221,8 +252,10 @@ func (n *node) Done() <-chan struct{} {
 const stopTimeout = time.Minute
 
 func (n *node) Stop(ctx context.Context) error {
-	p := n.last()
-	if p == nil {
+	n.mu.Lock()
+	r, alive := n.running, n.alive()
+	n.mu.Unlock()
+	if !alive {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
@@ -232,28 +265,28 @@ func (n *node) Stop(ctx context.Context) error {
 	for {
 		// Asked again, because the first process of a PID namespace is not
 		// told of signals before it has a handler for them.
-		if err := p.Signal(syscall.SIGTERM); err != nil {
+		if err := r.Signal(syscall.SIGTERM); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name(), err)
 		}
 		select {
-		case <-p.Done():
-			if p.Err() != nil {
-				return fmt.Errorf("node %s: did not stop cleanly: %w: %s", n.Name(), p.Err(), n.Log(1000))
+		case <-r.ended:
+			if r.Err() != nil {
+				return fmt.Errorf("node %s: did not stop cleanly: %w: %s", n.Name(), r.Err(), n.Log(1000))
 			}
 			return nil
 		case <-again.C:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("node %s: did not stop and was killed: %w", n.Name(), ctx.Err()), p.Kill())
+			return errors.Join(fmt.Errorf("node %s: did not stop and was killed: %w", n.Name(), ctx.Err()), r.Kill())
 		}
 	}
 }
 
 func (n *node) Kill() error {
-	p := n.last()
-	if p == nil {
+	r := n.last()
+	if r == nil {
 		return nil
 	}
-	return p.Kill()
+	return r.Kill()
 }
 
 // close is Kill for good.

@@ -205,6 +205,9 @@ func TestInitSQLIsRunAndItsPasswordIsNowhereToBeFound(t *testing.T) {
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
 		}
+		if want := "faultlab: the server of n1 ended: signal: killed\n"; !strings.HasSuffix(n.Log(200), want) {
+			t.Errorf("log: got %q, want %q at its end", n.Log(200), want)
+		}
 		err := filepath.WalkDir(l.Dir(), func(path string, de fs.DirEntry, err error) error {
 			if err != nil || !de.Type().IsRegular() {
 				return err

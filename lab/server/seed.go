@@ -29,7 +29,7 @@ func (s Store) Seed(ctx context.Context, srv Server, report func(step string)) (
 		return "", err
 	}
 	seeds := filepath.Join(base, "seeds")
-	dir := filepath.Join(seeds, string(srv.Flavor)+"-"+srv.Version)
+	dir := filepath.Join(seeds, string(srv.Flavor)+"-"+srv.Version+"-"+seedRevision)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
@@ -65,6 +65,10 @@ func (s Store) Seed(ctx context.Context, srv Server, report func(step string)) (
 	}
 	return dir, nil
 }
+
+// seedRevision tells apart seeds of one version that were made differently:
+// raise it when initialise changes.
+const seedRevision = "r2"
 
 // initialise makes tmp/data.
 func initialise(ctx context.Context, srv Server, tmp string) error {
