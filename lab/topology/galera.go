@@ -144,11 +144,5 @@ func (Galera) Counters(ctx context.Context, c *lab.Cluster) map[string]float64 {
 // Judge finds configuration changes: a node that left and came back within a
 // window would look healthy at both ends.
 func (Galera) Judge(before, after map[string]float64) []string {
-	out := restarted(before, after)
-	for k, v := range after {
-		if node, ok := strings.CutSuffix(k, ".wsrep_cluster_conf_id"); ok && v != before[k] {
-			out = append(out, fmt.Sprintf("%s: cluster membership changed (configuration %.0f, was %.0f)", node, v, before[k]))
-		}
-	}
-	return out
+	return append(restarted(before, after), membershipChanges(".wsrep_cluster_conf_id", before, after)...)
 }

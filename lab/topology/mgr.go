@@ -161,7 +161,7 @@ func (MGR) Counters(ctx context.Context, c *lab.Cluster) map[string]float64 {
 		defer db.Close()
 		m, _ := mysql.Row(ctx, db, `SELECT COUNT_TRANSACTIONS_CHECKED AS gr_checked, COUNT_CONFLICTS_DETECTED AS gr_conflicts,
 			COUNT_TRANSACTIONS_REMOTE_APPLIED AS gr_remote_applied, COUNT_TRANSACTIONS_LOCAL_PROPOSED AS gr_local_proposed,
-			COUNT_TRANSACTIONS_LOCAL_ROLLBACK AS gr_local_rollback
+			COUNT_TRANSACTIONS_LOCAL_ROLLBACK AS gr_local_rollback, SUBSTRING_INDEX(VIEW_ID, ':', -1) AS gr_view
 			FROM performance_schema.replication_group_member_stats WHERE MEMBER_ID = @@server_uuid`)
 		return m
 	}) {
@@ -174,4 +174,8 @@ func (MGR) Counters(ctx context.Context, c *lab.Cluster) map[string]float64 {
 	return out
 }
 
-func (MGR) Judge(before, after map[string]float64) []string { return restarted(before, after) }
+// Judge finds changes of the group's view: a member that left and came back
+// within a window would look healthy at both ends.
+func (MGR) Judge(before, after map[string]float64) []string {
+	return append(restarted(before, after), membershipChanges(".gr_view", before, after)...)
+}

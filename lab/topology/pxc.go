@@ -16,6 +16,9 @@ func (PXC) Name() string           { return "pxc" }
 func (PXC) Flavor() lab.Flavor     { return lab.PXC }
 func (PXC) CheckNodes(n int) error { return atLeast("pxc", n, 3) }
 
+// pxcProvider is where Percona's Debian packages put the replication library.
+const pxcProvider = "/usr/lib/galera4/libgalera_smm.so"
+
 // pxcOptions are Galera's with PXC's names, and durability made equal to the
 // other topologies' (its image ships innodb_flush_log_at_trx_commit=2).
 func pxcOptions(c *lab.Cluster, i int) mysql.Options {
@@ -25,8 +28,10 @@ func pxcOptions(c *lab.Cluster, i int) mysql.Options {
 		switch opt.Name {
 		case "wsrep_slave_threads":
 			opt.Name = "wsrep_applier_threads"
-		case "wsrep_on", "wsrep_provider":
-			continue // the server's own
+		case "wsrep_on":
+			continue // always on
+		case "wsrep_provider":
+			opt.Value = pxcProvider
 		case "wsrep_sst_method":
 			opt.Value = "xtrabackup-v2"
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -193,6 +194,21 @@ func restarted(before, after map[string]float64) []string {
 			out = append(out, node+": server was restarted")
 		}
 	}
+	slices.Sort(out)
+	return out
+}
+
+// membershipChanges tells of nodes whose count of configurations, of which each
+// has its own number, is another than it was.
+func membershipChanges(counter string, before, after map[string]float64) []string {
+	var out []string
+	for k, v := range after {
+		node, ok := strings.CutSuffix(k, counter)
+		if was, known := before[k]; ok && known && v != was {
+			out = append(out, fmt.Sprintf("%s: cluster membership changed (configuration %.0f, was %.0f)", node, v, was))
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
