@@ -121,6 +121,8 @@ func wsrepHealth(h *lab.NodeHealth, s map[string]string, want int) {
 	h.State = s["wsrep_local_state_comment"]
 	if h.State == "" {
 		h.State = "UNKNOWN"
+		h.Problems = append(h.Problems, "tells no wsrep state: the replication library is not loaded")
+		return
 	}
 	for _, c := range []struct{ name, want, problem string }{
 		{"wsrep_ready", "ON", "is not ready (wsrep_ready is %s)"},
