@@ -293,6 +293,13 @@ func TestAServerSeesItsNodeAndNothingElse(t *testing.T) {
 			t.Errorf("%s is writable: %s", at, line)
 		}
 	}
+	ours, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(ours), l.Dir()) {
+		t.Errorf("the server's mounts are seen outside:\n%s", ours)
+	}
 	// A descriptor of ours would be a way out.
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {

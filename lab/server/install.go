@@ -169,7 +169,7 @@ func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, repo
 		err = fmt.Errorf("mmdebstrap: %w:\n%s", err, text)
 		switch {
 		case strings.Contains(text, "No space left") || checkSpace(filepath.Dir(dir), 64<<20) != nil:
-			return Server{}, spaceHint(err)
+			return Server{}, spaceHint(fmt.Errorf("the disk of %s is full", filepath.Dir(dir)))
 		case errors.Is(err, fs.ErrPermission) || os.Geteuid() != 0:
 			return Server{}, lab.Hint(err, "run it as root: sudo faultlab servers install "+string(f))
 		case strings.Contains(text, "NO_PUBKEY") || strings.Contains(text, "not signed"):
