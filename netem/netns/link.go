@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -16,8 +17,7 @@ import (
 // forwards from the first packet on: without spanning tree there is no
 // listening phase, and without snooping no multicast is withheld.
 func Bridge(path, name string) error {
-	// The switch has no addresses; without IPv6 it sends nothing of its own.
-	if err := Do(path, disableIPv6); err != nil {
+	if err := Do(path, quietSwitch); err != nil {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}
 	h, err := open(path)
@@ -104,7 +104,29 @@ func Join(switchPath, bridge, port, nodePath, ifname string, addrs []netip.Prefi
 	if err := node.LinkSetUp(eth); err != nil {
 		return err
 	}
-	return sw.LinkSetUp(pair)
+	if err := sw.LinkSetUp(pair); err != nil {
+		return err
+	}
+	return errors.Join(settled(node, ifname), settled(sw, port))
+}
+
+// settled waits until the kernel has told everyone that the interface is up.
+// It does so from a worker, up to a second later, and until then a bridge port
+// does not forward and an interface may drop what it is to send.
+func settled(h *netlink.Handle, name string) error {
+	const patience = 10 * time.Second
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is still %v after %v", name, l.Attrs().OperState, patience)
+		}
+	}
 }
 
 func loopbackUp(path string) error {
@@ -134,13 +156,22 @@ func open(path string) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// disableIPv6 does so for interfaces yet to be made in the thread's namespace:
-// /proc/sys/net shows the network namespace of whoever looks. A kernel without
-// IPv6 has no such file.
-func disableIPv6() error {
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// quietSwitch readies the thread's namespace for a bridge: /proc/sys/net shows
+// the network namespace of whoever looks. The switch has no addresses, so
+// without IPv6 it sends nothing of its own; and no frame has to pass through
+// the packet filter, whose rules are for hosts. A kernel without IPv6 or
+// without br_netfilter lacks the files.
+func quietSwitch() error {
+	for file, value := range map[string]string{
+		"ipv6/conf/default/disable_ipv6":  "1",
+		"bridge/bridge-nf-call-iptables":  "0",
+		"bridge/bridge-nf-call-ip6tables": "0",
+		"bridge/bridge-nf-call-arptables": "0",
+	} {
+		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }

@@ -94,6 +94,7 @@ func Measure(ctx context.Context, of Pair, n int, interval time.Duration) (Stat,
 		if ctx.Err() != nil {
 			break
 		}
+		p.pairs[0].receive()
 		p.pairs[0].send()
 	}
 	return p.Take()[0], ctx.Err()
@@ -204,7 +205,7 @@ func openPair(of Pair) (*pair, error) {
 		icmpFilter  = 1 // linux/icmp.h
 		onlyReplies = ^(1 << echoReply)
 		stamps      = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
-			unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY
+			unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
 	)
 	err = errors.Join(
 		unix.SetsockoptInt(q.fd, unix.SOL_RAW, icmpFilter, onlyReplies),
@@ -232,25 +233,38 @@ func (q *pair) send() {
 	binary.BigEndian.PutUint16(b[6:], q.seq)
 	binary.BigEndian.PutUint16(b[2:], checksum(b[:]))
 	q.sent++
-	at := time.Now()
+	q.waiting[q.seq] = time.Now()
 	// A request that the kernel drops, for example into a dead emulator, is a
 	// lost one.
 	_, _ = unix.Write(q.fd, b[:])
-	// The stamp is there as soon as the packet has gone through the device
-	// layer, which it has unless something held it up.
+	q.stamp()
+}
+
+// stamp puts the kernel's time of sending in place of ours. It is usually there
+// as soon as the request was written, later when that had to wait for the
+// neighbour's address.
+func (q *pair) stamp() {
 	var oob [512]byte
-	_, n, _, _, err := unix.Recvmsg(q.fd, nil, oob[:], unix.MSG_ERRQUEUE)
-	if stamp, ok := timestamp(oob[:max(n, 0)]); err == nil && ok {
-		at = stamp
+	for {
+		_, n, _, _, err := unix.Recvmsg(q.fd, nil, oob[:], unix.MSG_ERRQUEUE)
+		if err != nil {
+			return
+		}
+		id, at, ok := sendStamp(oob[:n])
+		seq := uint16(id + 1) // the kernel counts from 0, send from 1
+		if _, waits := q.waiting[seq]; ok && waits {
+			q.waiting[seq] = at
+		}
 	}
-	q.waiting[q.seq] = at
 }
 
 // receive reads the replies that are there.
 func (q *pair) receive() {
+	q.stamp()
 	var b [256]byte
 	var oob [512]byte
 	for {
+		reading := time.Now()
 		n, noob, _, _, err := unix.Recvmsg(q.fd, b[:], oob[:], 0)
 		if err == unix.EINTR {
 			continue
@@ -261,15 +275,19 @@ func (q *pair) receive() {
 		if err != nil {
 			return
 		}
-		came, ok := timestamp(oob[:noob])
-		if !ok {
-			came = time.Now()
+		id, seq, ok := parseReply(b[:n])
+		at, asked := q.waiting[seq]
+		if !ok || id != q.id || !asked {
+			continue
 		}
-		if id, seq, ok := parseReply(b[:n]); ok && id == q.id {
-			if at, ok := q.waiting[seq]; ok {
-				delete(q.waiting, seq)
-				q.rtts = append(q.rtts, came.Sub(at))
-			}
+		delete(q.waiting, seq)
+		// The kernel begins to stamp packets a while after it was asked to. One
+		// that came without a stamp gets it when it is read: that is no time
+		// of arrival, and the probe did not take place.
+		if came, ok := timestamp(oob[:noob]); ok && came.Before(reading) {
+			q.rtts = append(q.rtts, came.Sub(at))
+		} else {
+			q.sent--
 		}
 	}
 }
@@ -323,16 +341,27 @@ func checksum(b []byte) uint16 {
 
 // timestamp finds the kernel's software stamp among control messages.
 func timestamp(oob []byte) (time.Time, bool) {
+	_, at, ok := sendStamp(oob)
+	return at, ok
+}
+
+// sendStamp finds the stamp, and for a message of the error queue the number of
+// the packet that it is of.
+func sendStamp(oob []byte) (id uint32, at time.Time, ok bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return time.Time{}, false
+		return 0, time.Time{}, false
 	}
 	for _, m := range messages {
-		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPING &&
-			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+		switch {
+		case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPING &&
+			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})):
 			ts := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
-			return time.Unix(ts.Unix()), ts.Nano() != 0
+			at, ok = time.Unix(ts.Unix()), ts.Nano() != 0
+		case m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_RECVERR &&
+			len(m.Data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})):
+			id = (*unix.SockExtendedErr)(unsafe.Pointer(&m.Data[0])).Data
 		}
 	}
-	return time.Time{}, false
+	return id, at, ok
 }

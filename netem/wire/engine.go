@@ -26,6 +26,7 @@ type engine struct {
 	lastLook time.Duration // into the rings
 	minDelay time.Duration // of all lines
 	lead     time.Duration // by which wake-ups are asked for early
+	nap      time.Duration // up to which it costs less to wait awake
 	sent     []time.Duration
 
 	total netem.Counters
@@ -45,6 +46,8 @@ type tuning struct {
 	// maxLead bounds how early a wake-up is asked for, and with it how long
 	// the engine waits without sleeping.
 	maxLead time.Duration
+	// maxNap bounds how long the engine waits awake because it is cheaper.
+	maxNap time.Duration
 	// leadUp and leadDown are the steps by which lead follows what is seen.
 	// Their ratio makes it a quantile of the lateness of wake-ups.
 	leadUp, leadDown time.Duration
@@ -53,6 +56,7 @@ type tuning struct {
 var defaultTuning = tuning{
 	hold:     20 * time.Microsecond,
 	maxLead:  60 * time.Microsecond,
+	maxNap:   50 * time.Microsecond,
 	leadUp:   400 * time.Nanosecond,
 	leadDown: 400 * time.Nanosecond,
 }
@@ -81,6 +85,7 @@ func (e *engine) do(f func()) {
 func (e *engine) run() {
 	runtime.LockOSThread() // and never unlock: the thread is at real-time priority
 	goRealtime()
+	e.nap = min(2*sleepCost(), e.tune.maxNap)
 	for !e.stopped {
 		if e.rung.Load() {
 			e.obey()
@@ -100,6 +105,25 @@ func goRealtime() {
 	if unix.SchedSetAttr(0, &attr, 0) != nil {
 		unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
 	}
+}
+
+// sleepCost measures the processor time that one short sleep takes: a few
+// microseconds on bare metal, twenty and more on a virtual machine where
+// setting a timer and switching processes both need the host. What the other
+// processes lose to the switch about doubles it.
+func sleepCost() time.Duration {
+	const times = 50
+	used := func() int64 {
+		var ts unix.Timespec
+		unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+		return ts.Nano()
+	}
+	before := used()
+	for range times {
+		ts := unix.NsecToTimespec(20_000)
+		unix.Ppoll(nil, &ts, nil)
+	}
+	return time.Duration(used()-before) / times
 }
 
 func (e *engine) obey() {
@@ -225,8 +249,8 @@ func (e *engine) wait() {
 	until, arrivals := e.tune.plan(next, e.lastLook, e.minDelay)
 	timeout := until - e.lead - now
 	switch {
-	case timeout <= 0:
-		// Sleeping would take longer than what is left to wait.
+	case timeout <= 0, until-now <= e.nap:
+		// Sleeping would take longer, or cost more, than waiting awake.
 		for now < until-e.tune.hold/2 && !e.rung.Load() {
 			now, _ = e.clock.now()
 		}
