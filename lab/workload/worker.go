@@ -259,7 +259,6 @@ func (w *worker) take(k int) tally {
 func (w *worker) endRecord(at time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rec.end = min(w.rec.end, at)
 	busy := w.rec.busy
 	if w.since != idle {
 		busy += w.rec.overlap(w.since, at)
