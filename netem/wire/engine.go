@@ -48,17 +48,15 @@ type tuning struct {
 	maxLead time.Duration
 	// maxNap bounds how long the engine waits awake because it is cheaper.
 	maxNap time.Duration
-	// leadUp and leadDown are the steps by which lead follows what is seen.
-	// Their ratio makes it a quantile of the lateness of wake-ups.
-	leadUp, leadDown time.Duration
+	// smooth is over how many wake-ups the lead is averaged.
+	smooth int
 }
 
 var defaultTuning = tuning{
-	hold:     20 * time.Microsecond,
-	maxLead:  60 * time.Microsecond,
-	maxNap:   50 * time.Microsecond,
-	leadUp:   400 * time.Nanosecond,
-	leadDown: 400 * time.Nanosecond,
+	hold:    20 * time.Microsecond,
+	maxLead: 150 * time.Microsecond,
+	maxNap:  50 * time.Microsecond,
+	smooth:  16,
 }
 
 func newEngine(t tuning) (*engine, error) {
@@ -258,12 +256,16 @@ func (e *engine) wait() {
 		e.poll(e.fds, timeout)
 	case !e.poll(e.fds[:1], timeout):
 		woken, _ := e.clock.now()
-		if woken-now-timeout > e.lead {
-			e.lead = min(e.lead+e.tune.leadUp, e.tune.maxLead)
-		} else {
-			e.lead = max(e.lead-e.tune.leadDown, 0)
-		}
+		e.lead = e.tune.follow(e.lead, woken-now-timeout)
 	}
+}
+
+// follow brings the lead nearer to the lateness of a wake-up just seen: quickly
+// while far, as when a machine falls idle, and never by much, since single
+// wake-ups are late by anything.
+func (t *tuning) follow(lead, late time.Duration) time.Duration {
+	off := min(max(late-lead, -t.maxLead), t.maxLead)
+	return min(max(lead+off/time.Duration(t.smooth), 0), t.maxLead)
 }
 
 // plan says when the engine has to look next while packets are under way, and
