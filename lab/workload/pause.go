@@ -42,18 +42,18 @@ func (r *Runner) Resume() {
 	}
 }
 
-// hold waits while the load is paused.
+// hold waits while the load is paused. It looks again each time that it was let
+// go, and says so first: a Pause right after a Resume must not take a worker
+// that is on its way out for one that rests.
 func (w *worker) hold() {
-	resumed := w.r.paused.Load()
-	if resumed == nil {
-		return
-	}
-	w.rest()
-	w.atGate(true)
-	defer w.atGate(false)
-	select {
-	case <-*resumed:
-	case <-w.r.stop:
+	for resumed := w.r.paused.Load(); resumed != nil && !w.stopping(); resumed = w.r.paused.Load() {
+		w.rest()
+		w.atGate(true)
+		select {
+		case <-*resumed:
+		case <-w.r.stop:
+		}
+		w.atGate(false)
 	}
 }
 

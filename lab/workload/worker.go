@@ -82,8 +82,7 @@ func (w *worker) close() {
 // loop runs transactions until the load is stopped.
 func (w *worker) loop() {
 	defer w.close()
-	for !w.stopping() {
-		w.hold()
+	for w.hold(); !w.stopping(); w.hold() {
 		if w.session == nil {
 			w.reopen()
 			continue
