@@ -82,6 +82,6 @@ type Counters struct {
 	// CPU is processor time used by the emulator.
 	CPU time.Duration
 	// Late is how long after its deadline a packet left, of the packets since
-	// the previous reading: median and 99th percentile.
+	// the previous reading: median and 99th percentile. Negative is early.
 	LateP50, LateP99 time.Duration
 }

@@ -109,11 +109,7 @@ func Backend(t *testing.T, open func(t *testing.T) netem.Backend) {
 		bare := RTT(t, n[0], n[1], 60).P50
 		for _, asked := range []time.Duration{100 * time.Microsecond, 600 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
 			apply(t, b, Both(n[0], n[1], asked)...)
-			probes := 60
-			if asked > 50*time.Millisecond {
-				probes = 15
-			}
-			added := RTT(t, n[0], n[1], probes).P50 - bare
+			added := RTT(t, n[0], n[1], 60).P50 - bare
 			t.Logf("asked %v, added %v", asked, added)
 			// Wide: shared machines wake late. The benchmark has the real figures.
 			if off := math.Abs(float64(added - asked)); off > float64(asked)/10+float64(400*time.Microsecond) {

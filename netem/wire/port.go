@@ -79,6 +79,11 @@ func openPort(e netem.Endpoint) (p *port, err error) {
 		if err := p.openTap(); err != nil {
 			return err
 		}
+		// The device's name was free, so filters of ours are a dead helper's,
+		// and would come before the new ones.
+		if err := Detach(e); err != nil {
+			return err
+		}
 		if err := p.openRing(); err != nil {
 			return err
 		}
