@@ -31,8 +31,11 @@ type recipe struct {
 // MySQL is in no released suite of Debian. MariaDB is in all of them, and the
 // machine's own suite is taken if it is Debian's: see suite.
 var recipes = map[lab.Flavor]recipe{
-	lab.MySQL:   {"sid", []string{"mysql-server-core", "mysql-server", "iproute2", "iputils-ping"}},
-	lab.MariaDB: {"bookworm", []string{"mariadb-server", "galera-4", "rsync", "iproute2", "iputils-ping"}},
+	// base-files links /lib64, where the loader is looked for.
+	lab.MySQL: {"sid", []string{"mysql-server-core", "mysql-client-core", "base-files"}},
+	// The scripts of state transfer want a shell and the usual tools.
+	lab.MariaDB: {"bookworm", []string{"mariadb-server", "mariadb-client-core", "galera-4", "rsync", "iproute2", "procps", "lsof",
+		"base-files", "bash", "dash", "coreutils", "findutils", "gawk", "grep", "hostname", "sed", "util-linux", "libc-bin"}},
 }
 
 // installBytes is what a root needs while it is made, and a little more.
@@ -130,12 +133,12 @@ func suite(r recipe, osRelease string) string {
 func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, report func(string)) (Server, error) {
 	osRelease, _ := os.ReadFile("/etc/os-release") // without it the recipe's suite serves
 	from := suite(r, string(osRelease))
-	args := []string{"--mode=root", "--variant=apt", "--include=" + strings.Join(r.packages, ","),
+	// The packages are unpacked and not configured: their scripts make users,
+	// data directories and running servers that nobody here wants.
+	args := []string{"--mode=root", "--variant=extract", "--include=" + strings.Join(r.packages, ","),
 		// A snapshot, or a mirror that lags, has a Release file past its date.
 		`--aptopt=Acquire::Check-Valid-Until "false"`,
 		"--aptopt=Acquire::Retries 3",
-		// Safe enough: what is interrupted is made anew, and see sync below.
-		"--dpkgopt=force-unsafe-io",
 		from, dir, fmt.Sprintf("deb %s %s main", mirror, from)}
 	tell(report, fmt.Sprintf("installing %s from Debian %s: about a minute", f, from))
 
@@ -179,6 +182,10 @@ func build(ctx context.Context, f lab.Flavor, r recipe, mirror, dir string, repo
 		if err := os.RemoveAll(filepath.Join(dir, "usr", "share", unread)); err != nil {
 			return Server{}, err
 		}
+	}
+	// The one alternative that scripts call, which configuring would choose.
+	if err := os.Symlink("gawk", filepath.Join(dir, "usr", "bin", "awk")); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Server{}, err
 	}
 	srv, err := writeMark(dir, f)
 	if err != nil {

@@ -86,11 +86,11 @@ func (s Store) Find(ctx context.Context, f lab.Flavor) (Server, error) {
 	if srv, err := inspect("/", f); err == nil || !errors.Is(err, errOtherFlavor) {
 		return srv, err
 	}
-	err = fmt.Errorf("%w run %s: no server found", lab.ErrCannot, f)
+	err = fmt.Errorf("%w run %s: %w", lab.ErrCannot, f, lab.ErrNoServer)
 	if _, ok := recipes[f]; ok {
 		return Server{}, lab.Hint(err, "faultlab servers install "+string(f), "or name a server root: --server-root DIR")
 	}
-	return Server{}, lab.Hint(err, "use its image: --provider docker", "or name a server root: --server-root DIR")
+	return Server{}, lab.Hint(err, "name a server root that has one: --server-root DIR")
 }
 
 // List returns the servers in the cache.
