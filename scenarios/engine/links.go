@@ -152,3 +152,9 @@ func (n *network) asked(condition string, p [2]string) time.Duration {
 	d := n.conditions[condition]
 	return d[hop{p[0], p[1]}] + d[hop{p[1], p[0]}]
 }
+
+// emulated is the whole of what the emulator adds to the round trip of a pair
+// in a condition.
+func (n *network) emulated(condition string, p [2]string) time.Duration {
+	return n.asked(condition, p) + n.baseline[hop{p[0], p[1]}] + n.baseline[hop{p[1], p[0]}]
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -56,6 +55,7 @@ type window struct {
 	round     int
 	start     time.Duration // since the run began
 	load      workload.Window
+	latency   results.Latency // of load
 	rtt       []RTT
 	counters  map[string]float64 // after minus before
 	emulator  netem.Counters     // after minus before
@@ -95,7 +95,11 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 			m.Keep(c)
 			return
 		}
-		err = errors.Join(err, closeLab())
+		if cerr := closeLab(); cerr != nil {
+			// What was measured is none the worse for it.
+			m.run.Notes = append(m.run.Notes, fmt.Sprintf("the lab of %s was not taken down cleanly: %s", m.topology.Name(), firstLine(cerr)))
+			m.event(m.topology.Name(), "", "lab", "not taken down cleanly: "+cerr.Error())
+		}
 	}()
 
 	if err := m.bootstrap(ctx, c); err != nil {

@@ -33,12 +33,19 @@ func (m *measurement) rows() ([]results.Row, []results.Window, *results.Observer
 		windows[i] = m.present(w, reasons[i])
 	}
 	rows := []results.Row{m.row(scenarios.BaselineName, bare, reasons)}
-	if m.net == nil || len(m.net.hops) > 0 && m.topology.NodeCount() > 1 {
-		for _, c := range m.plan.Conditions {
-			rows = append(rows, m.row(c.Name, bare, reasons))
-		}
+	for _, c := range m.conditions() {
+		rows = append(rows, m.row(c.Name, bare, reasons))
 	}
 	return rows, windows, m.observer(reasons)
+}
+
+// conditions are those that the topology is measured in beside the baseline:
+// single has no link between nodes and is measured once.
+func (m *measurement) conditions() []scenarios.Condition {
+	if m.topology.NodeCount() == 1 || m.net != nil && len(m.net.hops) == 0 {
+		return nil
+	}
+	return m.plan.Conditions
 }
 
 // bare is the round trip of every pair in the baseline condition: the median
@@ -75,19 +82,39 @@ func (m *measurement) judge(w window, bare map[string]time.Duration) []string {
 	if w.condition == noEmulator {
 		return out
 	}
-	tolerance := m.plan.Measure.RTTTolerance
+	if m.net == nil {
+		return out
+	}
+	measured := map[[2]string]RTT{}
 	for _, r := range w.rtt {
+		measured[[2]string{r.From, r.To}] = r
+	}
+	tolerance := m.plan.Measure.RTTTolerance
+	for _, p := range m.net.pairs {
+		r, name := measured[p], p[0]+" to "+p[1]
 		if r.Lost > 0 {
-			out = append(out, fmt.Sprintf("%d of %d probes %s to %s were lost", r.Lost, r.Sent, r.From, r.To))
+			out = append(out, fmt.Sprintf("%d of %d probes %s were lost", r.Lost, r.Sent, name))
 		}
 		if r.Sent-r.Lost < minProbes {
-			out = append(out, fmt.Sprintf("only %d probes %s to %s: too few to prove its rtt", r.Sent-r.Lost, r.From, r.To))
+			out = append(out, fmt.Sprintf("only %d probes %s: too few to prove its rtt", r.Sent-r.Lost, name))
 			continue
 		}
-		asked := m.net.asked(w.condition, [2]string{r.From, r.To})
-		if off := r.P50 - bare[r.From+" "+r.To] - asked; off.Abs() > tolerance {
-			out = append(out, fmt.Sprintf("rtt %s to %s was %.3f ms: %+.3f ms from the asked %.3f above the bare %.3f (tolerance %.3f)",
-				r.From, r.To, ms(r.P50), ms(off), ms(asked), ms(bare[r.From+" "+r.To]), ms(tolerance)))
+		// An emulator that is not in the path is missed in the baseline too,
+		// which is its own measure in all else.
+		if least := m.net.emulated(w.condition, p); r.P50 < least-tolerance {
+			out = append(out, fmt.Sprintf("rtt %s was %.3f ms, less than the %.3f that the emulator was asked to add (tolerance %.3f)",
+				name, ms(r.P50), ms(least), ms(tolerance)))
+			continue
+		}
+		b, ok := bare[p[0]+" "+p[1]]
+		if !ok {
+			out = append(out, "no baseline window yet to measure the rtt "+name+" against")
+			continue
+		}
+		asked := m.net.asked(w.condition, p)
+		if off := r.P50 - b - asked; off.Abs() > tolerance {
+			out = append(out, fmt.Sprintf("rtt %s was %.3f ms: %+.3f ms from the asked %.3f above the bare %.3f (tolerance %.3f)",
+				name, ms(r.P50), ms(off), ms(asked), ms(b), ms(tolerance)))
 		}
 	}
 	return out
@@ -103,7 +130,7 @@ func (m *measurement) present(w window, reasons []string) results.Window {
 	return results.Window{
 		Topology: m.topology.Name(), Condition: w.condition, Pair: w.round,
 		Start: w.start.Seconds(), Seconds: w.load.End.Sub(w.load.Start).Seconds(),
-		TPS: w.load.TPS(), Latency: latency(w.load.Latency),
+		TPS: w.load.TPS(), Latency: w.latency,
 		RTTP50: medianOr0(p50), RTTP99: maxOr0(p99),
 		Busy: w.load.Busy, EmulatorCPU: w.emulatorCPU(),
 		Valid: len(reasons) == 0, InvalidReasons: orEmpty(reasons),

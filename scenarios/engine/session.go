@@ -54,10 +54,11 @@ func (s *session) rounds(ctx context.Context) error {
 // order is which conditions a round measures, and in which order.
 func (s *session) order(round int) []string {
 	out := []string{scenarios.BaselineName}
-	if len(s.net.hops) == 0 {
+	conditions := s.conditions()
+	if len(conditions) == 0 {
 		return out
 	}
-	for _, c := range s.plan.Conditions {
+	for _, c := range conditions {
 		out = append(out, c.Name)
 	}
 	if round <= s.plan.Measure.ObserverPairs {
@@ -111,7 +112,7 @@ func (s *session) window(ctx context.Context, condition string, round int) (*win
 	stop := s.watch(ctx, w, roles)
 	p.Step = "measure"
 	load, err := s.timed(ctx, s.plan.Measure.Window, p)
-	w.load, w.rtt = load, s.probes.Take()
+	w.load, w.latency, w.rtt = load, latency(load.Latency), s.probes.Take()
 	emAfter, emErr := s.counters(context.WithoutCancel(ctx))
 	w.problems = append(w.problems, stop()...)
 	if ctx.Err() != nil {
@@ -128,6 +129,7 @@ func (s *session) window(ctx context.Context, condition string, round int) (*win
 	w.counters = difference(before, after)
 	h := s.topology.Health(ctx, s.cluster)
 	w.problems = append(w.problems, h.Problems()...)
+	w.problems = append(w.problems, roleChanges(roles, h)...)
 	w.problems = append(w.problems, s.topology.Judge(before, after)...)
 	w.problems = unique(w.problems)
 	for _, n := range h.Nodes {
@@ -190,7 +192,6 @@ func (s *session) blame(ctx context.Context, err error) error {
 func (s *session) watch(ctx context.Context, w *window, first lab.Health) (stop func() []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan []string, 1)
-	roles := first.Roles()
 	go func() {
 		problems := first.Problems()
 		tick := time.NewTicker(healthEvery)
@@ -207,14 +208,23 @@ func (s *session) watch(ctx context.Context, w *window, first lab.Health) (stop 
 				continue // stopped in the middle of asking: no answer counts
 			}
 			problems = append(problems, h.Problems()...)
-			for node, role := range h.Roles() {
-				if was := roles[node]; was != role && was != "" {
-					problems = append(problems, fmt.Sprintf("%s: role changed from %s to %s", node, was, role))
-				}
-			}
+			problems = append(problems, roleChanges(first, h)...)
 		}
 	}()
 	return func() []string { cancel(); return <-done }
+}
+
+// roleChanges lists the nodes that have another role than they had. One that
+// does not answer has a problem of its own.
+func roleChanges(first, h lab.Health) []string {
+	was := first.Roles()
+	var out []string
+	for _, n := range h.Nodes {
+		if role := was[n.Name]; role != n.Role && role != "" {
+			out = append(out, fmt.Sprintf("%s: role changed from %s to %s", n.Name, role, n.Role))
+		}
+	}
+	return out
 }
 
 // counters reads the emulator's, zero without one.
