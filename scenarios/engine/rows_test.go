@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/faultlab/faultlab/lab/workload"
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/results"
+	"github.com/faultlab/faultlab/scenarios"
+)
+
+// fixed is a measurement of two nodes, n1 and n2, with windows whose figures
+// the test gives.
+func fixed(windows ...window) *measurement {
+	p := plan("mgr")
+	p.Measure.Pairs = 5
+	ends := []string{"n1", "n2"}
+	n := &network{hops: []hop{{"n1", "n2"}, {"n2", "n1"}}, pairs: [][2]string{{"n1", "n2"}}, conditions: map[string]delays{}}
+	n.baseline, _ = resolve(p.Baseline, ends)
+	n.conditions["+0.6ms"], _ = resolve(p.Conditions[0], ends)
+	w := newWorld()
+	return &measurement{runner: &runner{Engine: w.engine(), plan: p}, topology: w.topologies["mgr"], net: n, windows: windows}
+}
+
+// second is a window of one second: its transactions, each of which took
+// latency, and the round trip met.
+func second(condition string, round int, transactions int64, latency, rtt time.Duration) window {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := hdrhistogram.New(1, time.Hour.Microseconds(), 3)
+	if transactions > 0 {
+		h.RecordValues(latency.Microseconds(), transactions)
+	}
+	w := window{condition: condition, round: round, counters: map[string]float64{"n1.com_commit": float64(transactions)},
+		emulator: netem.Counters{CPU: 100 * time.Millisecond},
+		load: workload.Window{Start: start, End: start.Add(time.Second), Latency: h, Transactions: transactions, Busy: 0.99,
+			Samples: []workload.Sample{{Length: time.Second, Transactions: transactions}}}}
+	if rtt > 0 {
+		w.rtt = []RTT{{From: "n1", To: "n2", Sent: 40, P50: rtt, P99: 2 * rtt}}
+	}
+	return w
+}
+
+func TestRowsAreMediansOfValidWindowsAndRatiosArePairs(t *testing.T) {
+	const bare, far = 150 * time.Microsecond, 760 * time.Microsecond
+	m := fixed(
+		second("+0.6ms", 1, 80, 2*time.Millisecond, far), second("baseline", 1, 100, time.Millisecond, bare),
+		second("baseline", 2, 200, time.Millisecond, bare), second("+0.6ms", 2, 160, 2*time.Millisecond, far),
+		second("baseline", 3, 110, time.Millisecond, bare), second("+0.6ms", 3, 88, 4*time.Millisecond, far),
+	)
+	m.windows[3].load.Errors = map[string]int64{"1105": 2, "connection": 1}
+	m.windows[3].load.Retries, m.windows[5].load.Unknown = 5, 1
+	rows, windows, observer := m.rows()
+	if len(windows) != 6 || observer != nil {
+		t.Errorf("got %d windows and observer effect %v, want 6 and none", len(windows), observer)
+	}
+	if len(rows) != 2 || rows[0].Condition != "baseline" || rows[1].Condition != "+0.6ms" {
+		t.Fatalf("got rows %+v, want baseline and +0.6ms", rows)
+	}
+	got := rows[1]
+	want := results.Row{
+		Topology: "mgr", Condition: "+0.6ms", Threads: 2, Windows: 3, TPS: 88, Valid: true,
+		Latency: results.Latency{Avg: 2.537, P50: 2, P95: 4, P99: 4, Max: 4},
+		RTT:     &results.RTT{Asked: 0.6, Bare: 0.15, MeasuredP50: 0.76, MeasuredP99: 1.52, WorstP50: 0.76, Probes: 120},
+		// Each pair loses a fifth, however its level differs from the others'.
+		VsBaseline: &results.Ratio{Ratio: 0.8, CI95: &[2]float64{0.8, 0.8}, Pairs: 3, Outcome: "inconclusive"},
+		Errors:     3, Retries: 5, Unknown: 1, EmulatorCPU: 0.1, Server: map[string]float64{"n1.com_commit": 328},
+		Stability:      results.Stability{P5OverP50: 1},
+		InvalidReasons: []string{}, Warnings: []string{},
+	}
+	if got.TPSCI95 == nil || got.TPSCI95[0] > 88 || got.TPSCI95[1] < 88 {
+		t.Errorf("the interval %v does not hold the median", got.TPSCI95)
+	}
+	got.TPSCI95 = nil
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0.002, 0)); diff != "" {
+		t.Errorf("row differs (-want +got):\n%s", diff)
+	}
+	if rows[0].TPS != 110 || rows[0].VsBaseline != nil || rows[0].RTT.Asked != 0 {
+		t.Errorf("got baseline %+v", rows[0])
+	}
+}
+
+func TestARatioIsMadeOfPairsWithTwoValidWindows(t *testing.T) {
+	const bare, far = 150 * time.Microsecond, 750 * time.Microsecond
+	var ws []window
+	for round := 1; round <= 5; round++ {
+		ws = append(ws, second("baseline", round, 100, time.Millisecond, bare), second("+0.6ms", round, 90, time.Millisecond, far))
+	}
+	ws[2].emulator.Overrun = 1          // baseline of round 2
+	ws[5].load.Busy = 0.5               // condition of round 3
+	ws[3].load.Transactions = 1_000_000 // beside an invalid baseline: counts in the row, not in the ratio
+	ws = slices.Delete(ws, 8, 9)        // baseline of round 5 was not measured yet
+	rows, _, _ := fixed(ws...).rows()
+	r := rows[1].VsBaseline
+	if r == nil || r.Pairs != 2 || r.Ratio < 0.899 || r.Ratio > 0.901 {
+		t.Fatalf("got %+v, want 0.9 over the pairs 1 and 4", r)
+	}
+	if rows[0].Windows != 3 || rows[1].Windows != 4 {
+		t.Errorf("got %d and %d valid windows, want 3 and 4", rows[0].Windows, rows[1].Windows)
+	}
+}
+
+func TestARowWithTooFewValidWindowsIsInvalid(t *testing.T) {
+	for _, c := range []struct {
+		bad   int
+		valid bool
+	}{{0, true}, {2, true}, {3, false}, {5, false}} {
+		var ws []window
+		for round := 1; round <= 5; round++ {
+			w := second("baseline", round, 100, time.Millisecond, 120*time.Microsecond)
+			if round <= c.bad {
+				w.load.Busy = 0.3
+			}
+			ws = append(ws, w)
+		}
+		rows, _, _ := fixed(ws...).rows()
+		if rows[0].Valid != c.valid || rows[0].Windows != 5-c.bad {
+			t.Errorf("%d of 5 windows bad: got valid %v with %d windows (%q), want %v", c.bad, rows[0].Valid, rows[0].Windows, rows[0].InvalidReasons, c.valid)
+		}
+	}
+}
+
+func TestAWindowWithoutATransactionIsInvalid(t *testing.T) {
+	m := fixed(second("baseline", 1, 0, 0, 120*time.Microsecond))
+	rows, windows, _ := m.rows()
+	if want := []string{"no transaction was committed"}; !slices.Equal(windows[0].InvalidReasons, want) || rows[0].Valid {
+		t.Errorf("got reasons %q, row valid %v; want %q", windows[0].InvalidReasons, rows[0].Valid, want)
+	}
+	if rows[0].TPS != 0 || rows[0].TPSCI95 != nil {
+		t.Errorf("got %v TPS of no window", rows[0].TPS)
+	}
+}
+
+func TestANodeThatFallsEverFurtherBehindIsWarnedOf(t *testing.T) {
+	m := fixed(second("baseline", 1, 100, time.Millisecond, 120*time.Microsecond))
+	m.windows[0].lag = 150 // more than a second's work
+	rows, _, _ := m.rows()
+	if len(rows[0].Warnings) != 1 || !rows[0].Valid {
+		t.Errorf("got warnings %q, valid %v; want one of a valid row", rows[0].Warnings, rows[0].Valid)
+	}
+}
+
+func TestRowsThatWereNotReachedSaySo(t *testing.T) {
+	rows, _, _ := fixed().rows()
+	for _, r := range rows {
+		if !slices.Equal(r.InvalidReasons, []string{"not measured yet"}) || r.Valid {
+			t.Errorf("%s: got valid %v, reasons %q", r.Condition, r.Valid, r.InvalidReasons)
+		}
+	}
+}
+
+func TestConditionsResolveToHops(t *testing.T) {
+	us := time.Microsecond
+	rule := func(from, to string, oneWay bool, d time.Duration) scenarios.LinkRule {
+		return scenarios.LinkRule{From: from, To: to, OneWay: oneWay, Delay: d}
+	}
+	for _, c := range []struct {
+		name  string
+		rules []scenarios.LinkRule
+		nodes []string
+		want  delays
+	}{
+		{"between nodes, each direction once", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us)}, []string{"n1", "n2"},
+			delays{{"n1", "n2"}: 50 * us, {"n2", "n1"}: 50 * us}},
+		{"one way", []scenarios.LinkRule{rule("n1", "nodes", true, 50*us)}, []string{"n1", "n2", "n3"},
+			delays{{"n1", "n2"}: 50 * us, {"n1", "n3"}: 50 * us}},
+		{"client", []scenarios.LinkRule{rule("client", "nodes", false, 9*us)}, []string{"n1"},
+			delays{{"client", "n1"}: 9 * us, {"n1", "client"}: 9 * us}},
+		{"rules add up", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n1", "n2", true, 7*us)}, []string{"n1", "n2"},
+			delays{{"n1", "n2"}: 57 * us, {"n2", "n1"}: 50 * us}},
+		{"one node has no links to others", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n2", "n3", false, us)}, []string{"n1"}, delays{}},
+		{"nothing added is still emulated", []scenarios.LinkRule{rule("n1", "n2", true, 0)}, []string{"n1", "n2"}, delays{{"n1", "n2"}: 0}},
+	} {
+		got, err := resolve(scenarios.Condition{Name: c.name, Links: c.rules}, c.nodes)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+func TestLabNamesTellRunsApartAndAreValid(t *testing.T) {
+	for _, c := range []struct{ run, topology, want string }{
+		{"latency-0.6ms-20260102T030405Z-ab12", "mgr", "latency-0-6ms-20260102t030405z-ab12-mgr"},
+		// The end tells two runs apart.
+		{"a-scenario-with-quite-a-long-name-20260102T030405Z-ab12", "semisync", "ith-quite-a-long-name-20260102t030405z-ab12-semisync"},
+		{"-ab12", "single", "ab12-single"},
+	} {
+		got := labName(c.run, c.topology)
+		if len(got) > 48 {
+			t.Errorf("labName(%q, %q) = %q has %d characters, want at most 48", c.run, c.topology, got, len(got))
+		}
+		if len(c.want) <= 48 && got != c.want {
+			t.Errorf("labName(%q, %q) = %q, want %q", c.run, c.topology, got, c.want)
+		}
+	}
+}
