@@ -87,7 +87,6 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Writer:               stdout,
 		ErrWriter:            stderr,
 		EnableBashCompletion: true,
-		Suggest:              true,
 		ExitErrHandler:       func(*cli.Context, error) {},
 		OnUsageError:         usageError,
 		Commands: []*cli.Command{
@@ -98,12 +97,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		},
 		Action: func(ctx *cli.Context) error {
 			if ctx.Args().Present() {
-				name := ctx.Args().First()
-				err := usage("there is no command %q", name)
-				if near := cli.SuggestCommand(ctx.App.Commands, name); near != "" {
-					return lab.Hint(err, "did you mean "+near+"?")
-				}
-				return lab.Hint(err, "faultlab --help lists the commands")
+				return unknownCommand(ctx.Args().First(), ctx.App.Commands)
 			}
 			return cli.ShowAppHelp(ctx)
 		},
@@ -120,18 +114,40 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return app
 }
 
+// unknownCommand is the error for a name that none of the commands has.
+func unknownCommand(name string, commands []*cli.Command) error {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Name)
+	}
+	return lab.Hint(usage("there is no command %q", name), scenarios.Suggest(name, names))
+}
+
 // command holds what every command talks to.
 type command struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
+// usageError puts the library's errors into our words.
 func usageError(ctx *cli.Context, err error, _ bool) error {
-	name := "faultlab"
-	if ctx.Command != nil && ctx.Command.Name != "" && ctx.Command.Name != "faultlab" {
-		name += " " + ctx.Command.Name
+	command, flags := "faultlab", ctx.App.Flags
+	if c := ctx.Command; c != nil && c.Name != "" && c.Name != command {
+		command, flags = command+" "+c.Name, c.Flags
 	}
-	return lab.Hint(usage("%s", err), name+" --help lists the options")
+	help := command + " --help lists the options"
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+		var known []string
+		for _, f := range flags {
+			known = append(known, f.Names()...)
+		}
+		hints := []string{help}
+		if near := scenarios.Suggest(name, known); strings.HasPrefix(near, "did you mean") {
+			hints = append([]string{near}, hints...)
+		}
+		return lab.Hint(usage("%s has no option --%s", command, strings.TrimLeft(name, "-")), hints...)
+	}
+	return lab.Hint(usage("%s", strings.Replace(err.Error(), " for flag -", " for --", 1)), help)
 }
 
 // explain prints an error as people read it and returns the exit code.
@@ -153,8 +169,14 @@ func explain(ctx context.Context, stderr io.Writer, err error) int {
 	}
 	var problems scenarios.Problems
 	if errors.As(err, &problems) {
-		// They have places and hints of their own.
-		fmt.Fprintln(stderr, strings.TrimRight(problems.Error(), "\n"))
+		for _, p := range problems {
+			if p.File == "" {
+				explain(ctx, stderr, &exit{exitUsage, p})
+				continue
+			}
+			// It has a place, as editors understand it.
+			fmt.Fprintln(stderr, scenarios.Problems{p})
+		}
 		return exitUsage
 	}
 	if err != nil {
@@ -174,6 +196,10 @@ func hints(err error) []string {
 	for e := err; errors.As(e, &h); e = h.Err {
 		out = append(out, h.Hints...)
 	}
+	var p *scenarios.Problem
+	if errors.As(err, &p) {
+		out = append(out, p.Hints()...)
+	}
 	if errors.Is(err, netns.ErrUnsupported) && len(out) == 0 {
 		out = append(out, "faultlab makes network namespaces: run it as root (sudo)")
 	}
@@ -187,7 +213,7 @@ func permute(app *cli.App, args []string) []string {
 	out := []string{args[0]}
 	rest := args[1:]
 	commands, flags := app.Commands, app.Flags
-	for len(rest) > 0 {
+	for len(rest) > 0 && len(commands) > 0 {
 		i := 0
 		for i < len(rest) && strings.HasPrefix(rest[i], "-") {
 			i++
@@ -202,7 +228,8 @@ func permute(app *cli.App, args []string) []string {
 			}
 		}
 		if next == nil {
-			break
+			// What is no command has no options: the error is about its name.
+			return append(out, rest...)
 		}
 		out = append(out, rest[:i+1]...)
 		rest = rest[i+1:]
@@ -246,7 +273,8 @@ func permute(app *cli.App, args []string) []string {
 	return out
 }
 
-// exactly checks the number of arguments and names them in the error.
+// exactly checks the number of arguments, of which those in brackets may be
+// left out, and names them in the error.
 func exactly(ctx *cli.Context, names ...string) error {
 	least := 0
 	for _, n := range names {
@@ -254,9 +282,14 @@ func exactly(ctx *cli.Context, names ...string) error {
 			least++
 		}
 	}
-	if n := ctx.NArg(); n < least || n > len(names) {
-		return lab.Hint(usage("%s takes %s, not %d arguments", ctx.Command.Name, strings.Join(names, " "), n),
-			"faultlab "+ctx.Command.Name+" --help shows how it is used")
+	var err error
+	switch n := ctx.NArg(); {
+	case n < least:
+		err = usage("%s needs %s", ctx.Command.Name, strings.Join(names[n:], " "))
+	case n > len(names):
+		err = usage("%s does not know what to do with %q", ctx.Command.Name, ctx.Args().Get(len(names)))
+	default:
+		return nil
 	}
-	return nil
+	return lab.Hint(err, ctx.Command.HelpName+" --help shows how it is used")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/server"
+	"github.com/faultlab/faultlab/netem/wire"
 )
 
 // finding is one line of doctor: what was looked at, what was found, and the
@@ -82,7 +83,7 @@ func examine(ctx context.Context, servers server.Store) []finding {
 	out = append(out, root)
 
 	user := finding{Check: "emulator user", Needed: true, OK: true, Found: "delays packets in userspace"}
-	if err := probeUser(); err != nil {
+	if err := wire.Probe(); err != nil {
 		user.OK, user.Found = false, err.Error()
 		for _, h := range hints(err) {
 			user.Mend = h

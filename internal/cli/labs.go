@@ -24,6 +24,7 @@ import (
 	"github.com/faultlab/faultlab/lab/topology"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/netns"
+	"github.com/faultlab/faultlab/scenarios"
 	"github.com/faultlab/faultlab/scenarios/engine"
 )
 
@@ -67,7 +68,7 @@ func findTopology(name string) (lab.Topology, error) {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	return nil, lab.Hint(usage("there is no topology %q", name), "topologies: "+strings.Join(names, ", "))
+	return nil, lab.Hint(usage("there is no topology %q", name), scenarios.Suggest(name, names))
 }
 
 func upSpec(ctx *cli.Context, t lab.Topology) (lab.Spec, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,6 +217,9 @@ func (c *command) report() *cli.Command {
 				return err
 			}
 			r, err := store.Load(ctx.Args().First())
+			if errors.Is(err, fs.ErrNotExist) {
+				return lab.Hint(&exit{exitUsage, err}, "RUN is the folder that faultlab run wrote its results to")
+			}
 			if err != nil {
 				return err
 			}

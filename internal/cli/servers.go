@@ -17,7 +17,13 @@ import (
 
 func (c *command) servers() *cli.Command {
 	return &cli.Command{
-		Name: "servers", Usage: "server roots in the cache",
+		Name: "servers", Usage: "server roots in the cache", ArgsUsage: "list|install|remove",
+		Action: func(ctx *cli.Context) error {
+			if ctx.Args().Present() {
+				return unknownCommand("servers "+ctx.Args().First(), ctx.Command.Subcommands)
+			}
+			return cli.ShowSubcommandHelp(ctx)
+		},
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "servers at hand", Flags: []cli.Flag{jsonFlag, rootFlag},

@@ -73,7 +73,7 @@ func servers(ctx *cli.Context) server.Store {
 func emulator(ctx *cli.Context) (func(context.Context, lab.Lab) (netem.Backend, error), error) {
 	switch name := ctx.String("emulator"); name {
 	case "auto", "user":
-		if err := probeUser(); err != nil {
+		if err := wire.Probe(); err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, _ lab.Lab) (netem.Backend, error) {
@@ -176,5 +176,3 @@ func findScenario(name string) (*scenarios.Scenario, error) {
 	}
 	return s, nil
 }
-
-func probeUser() error { return nil }
