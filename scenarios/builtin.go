@@ -29,7 +29,7 @@ func Source(name string) ([]byte, error) {
 	if err != nil {
 		return nil, &Problem{
 			Message: fmt.Sprintf("no scenario is called %s", clip(name)),
-			Hint:    suggest(name, Names()),
+			Hint:    Suggest(name, Names()),
 		}
 	}
 	return b, nil

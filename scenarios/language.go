@@ -412,7 +412,7 @@ func (r *reader) publishedFor(s *Scenario, n ast.Node) {
 	}
 	for _, p := range s.Published {
 		if !slices.Contains(known, p.Condition) {
-			r.note(n, fmt.Sprintf("published has a figure for condition %s, which the scenario has not", clip(p.Condition)), suggest(p.Condition, known))
+			r.note(n, fmt.Sprintf("published has a figure for condition %s, which the scenario has not", clip(p.Condition)), Suggest(p.Condition, known))
 		}
 	}
 }

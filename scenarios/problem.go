@@ -63,9 +63,9 @@ func (ps Problems) Unwrap() []error {
 	return errs
 }
 
-// suggest is a hint for a word that is none of the known ones: the nearest if
+// Suggest is a hint for a word that is none of the known ones: the nearest if
 // one is near, else all of them.
-func suggest(word string, known []string) string {
+func Suggest(word string, known []string) string {
 	if near := nearest(word, known); len(near) > 0 {
 		return "did you mean " + orList(near) + "?"
 	}

@@ -143,7 +143,7 @@ func (r *reader) mapping(n ast.Node, what string, known keys) map[string]ast.Nod
 		seen[key] = v.Key
 		switch {
 		case !ok:
-			r.note(v.Key, fmt.Sprintf("unknown key %s in %s", clip(key), what), suggest(key, sorted(known)))
+			r.note(v.Key, fmt.Sprintf("unknown key %s in %s", clip(key), what), Suggest(key, sorted(known)))
 		case v.Value == nil || v.Value.Type() == ast.NullType:
 			r.note(v.Key, fmt.Sprintf("key %q has no value", key), "give it one, or take the key out")
 		default:

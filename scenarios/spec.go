@@ -115,7 +115,7 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 	if !ok {
 		return Plan{}, Problems{{
 			Message: fmt.Sprintf("scenario %s has no profile %s", s.Name, clip(profile)),
-			Hint:    suggest(profile, s.Profiles()),
+			Hint:    Suggest(profile, s.Profiles()),
 		}}
 	}
 	plan := Plan{
@@ -203,7 +203,7 @@ func checkWord(kind, word string, known []string) (message, hint string) {
 	if slices.Contains(known, word) {
 		return "", ""
 	}
-	return fmt.Sprintf("unknown %s %s", kind, clip(word)), suggest(word, known)
+	return fmt.Sprintf("unknown %s %s", kind, clip(word)), Suggest(word, known)
 }
 
 // path is one directed path between two ends of a lab.

@@ -97,7 +97,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		},
 		Action: func(ctx *cli.Context) error {
 			if ctx.Args().Present() {
-				return unknownCommand(ctx.Args().First(), ctx.App.Commands)
+				return unknownCommand("faultlab", ctx.Args().First(), ctx.App.Commands)
 			}
 			return cli.ShowAppHelp(ctx)
 		},
@@ -114,13 +114,14 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return app
 }
 
-// unknownCommand is the error for a name that none of the commands has.
-func unknownCommand(name string, commands []*cli.Command) error {
+// unknownCommand is the error for a name that none of the commands has; parent
+// is "faultlab" or a command that has commands of its own.
+func unknownCommand(parent, name string, commands []*cli.Command) error {
 	var names []string
 	for _, c := range commands {
 		names = append(names, c.Name)
 	}
-	return lab.Hint(usage("there is no command %q", name), scenarios.Suggest(name, names))
+	return lab.Hint(usage("%s has no command %q", parent, name), scenarios.Suggest(name, names))
 }
 
 // command holds what every command talks to.
@@ -133,19 +134,20 @@ type command struct {
 func usageError(ctx *cli.Context, err error, _ bool) error {
 	command, flags := "faultlab", ctx.App.Flags
 	if c := ctx.Command; c != nil && c.Name != "" && c.Name != command {
-		command, flags = command+" "+c.Name, c.Flags
+		command, flags = c.HelpName, c.Flags
 	}
 	help := command + " --help lists the options"
 	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
 		var known []string
 		for _, f := range flags {
-			known = append(known, f.Names()...)
+			known = append(known, "--"+f.Names()[0])
 		}
-		hints := []string{help}
+		name = "--" + strings.TrimLeft(name, "-")
+		err := usage("%s has no option %s", command, name)
 		if near := scenarios.Suggest(name, known); strings.HasPrefix(near, "did you mean") {
-			hints = append([]string{near}, hints...)
+			return lab.Hint(err, near, help)
 		}
-		return lab.Hint(usage("%s has no option --%s", command, strings.TrimLeft(name, "-")), hints...)
+		return lab.Hint(err, help)
 	}
 	return lab.Hint(usage("%s", strings.Replace(err.Error(), " for flag -", " for --", 1)), help)
 }

@@ -20,7 +20,7 @@ func (c *command) servers() *cli.Command {
 		Name: "servers", Usage: "server roots in the cache", ArgsUsage: "list|install|remove",
 		Action: func(ctx *cli.Context) error {
 			if ctx.Args().Present() {
-				return unknownCommand("servers "+ctx.Args().First(), ctx.Command.Subcommands)
+				return unknownCommand("faultlab servers", ctx.Args().First(), ctx.Command.Subcommands)
 			}
 			return cli.ShowSubcommandHelp(ctx)
 		},
