@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -269,7 +270,9 @@ func permute(app *cli.App, args []string) []string {
 		}
 	}
 	out = append(out, options...)
-	if len(arguments) > 0 {
+	// To the library, help with an argument is about a command of that name.
+	help := slices.Contains(options, "--help") || slices.Contains(options, "-h")
+	if len(arguments) > 0 && !help {
 		out = append(append(out, "--"), arguments...)
 	}
 	return out

@@ -484,6 +484,9 @@ func (c *command) down() *cli.Command {
 			for _, n := range names {
 				fmt.Fprintf(c.stderr, "%s is down\n", n)
 			}
+			if len(names) == 0 {
+				fmt.Fprintln(c.stderr, "no labs to take down")
+			}
 			return nil
 		},
 	}

@@ -43,6 +43,11 @@ func (c *command) load() *cli.Command {
 			if err := exactly(ctx, "WORKLOAD", "prepare|run|cleanup"); err != nil {
 				return err
 			}
+			for _, n := range []string{"tables", "table-size", "range-size"} {
+				if ctx.Int(n) < 1 { // oltp takes 0 for its default
+					return usage("--%s must be at least 1, not %d", n, ctx.Int(n))
+				}
+			}
 			d, err := oltp.New(oltp.Config{
 				Workload: ctx.Args().Get(0), Tables: ctx.Int("tables"), Rows: ctx.Int("table-size"),
 				RangeSize: ctx.Int("range-size"), Distribution: oltp.Distribution(ctx.String("rand-type")),

@@ -36,7 +36,7 @@ func (c *command) run() *cli.Command {
 			&cli.BoolFlag{Name: "keep", Usage: "leave the labs running; faultlab down --all takes them down"},
 		},
 		Action: func(ctx *cli.Context) error {
-			if err := exactly(ctx, "SCENARIO"); err != nil {
+			if err := exactly(ctx, "SCENARIO|FILE"); err != nil {
 				return err
 			}
 			plan, err := resolve(ctx)

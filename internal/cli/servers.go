@@ -49,13 +49,13 @@ func (c *command) servers() *cli.Command {
 								fmt.Fprintf(c.stderr, "%6.1f s  %s: %s\n", time.Since(began).Seconds(), f, step)
 							})
 							if err != nil {
-								return fmt.Errorf("install %s: %w", f, err)
+								return err
 							}
 							_, err = servers(ctx).Seed(gctx, srv, func(step string) {
 								fmt.Fprintf(c.stderr, "%6.1f s  %s: %s\n", time.Since(began).Seconds(), f, step)
 							})
 							if err != nil {
-								return fmt.Errorf("initialise %s: %w", f, err)
+								return err
 							}
 							fmt.Fprintf(c.stderr, "%6.1f s  %s: %s is ready\n", time.Since(began).Seconds(), f, srv.Version)
 							return nil
