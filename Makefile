@@ -28,9 +28,12 @@ integration:
 	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$log .ci/must-run && exit $$status
 
+# About 15 minutes on 2 processors; one, for a look: FAULTLAB_BENCH_ROUNDS=1
+# FAULTLAB_BENCH_SECONDS=1 make bench. See bench_test.go for more sizes.
 bench: PACKAGES := $(BENCH_PACKAGES)
 bench: machine build servers
-	$(GO) test -tags bench -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x -v .
+	$(GO) test -tags bench -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x .
+	$(GO) test -tags integration -count=1 -run '^$$' -bench Accuracy -benchtime 1x ./netem/wire
 
 build:
 	$(GO) build -o faultlab .

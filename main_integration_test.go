@@ -17,22 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/faultlab/faultlab/internal/cli"
-	"github.com/faultlab/faultlab/lab/process"
 	"github.com/faultlab/faultlab/netem/netns"
-	"github.com/faultlab/faultlab/netem/wire"
 	"github.com/faultlab/faultlab/results"
 )
-
-// The program under test is this binary itself, started with asProgram set.
-const asProgram = "FAULTLAB_TEST_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && (os.Args[1] == process.NodeArg || os.Args[1] == wire.Arg) {
-		os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
 
 // user is somebody at a terminal: a state folder and a working folder of their
 // own, so that tests see no other labs and leave none.
