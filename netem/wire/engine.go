@@ -27,6 +27,7 @@ type engine struct {
 	minDelay time.Duration // of all lines
 	lead     time.Duration // by which wake-ups are asked for early
 	nap      time.Duration // up to which it costs less to wait awake
+	awake    allowance     // for waiting awake
 	sent     []time.Duration
 
 	total netem.Counters
@@ -48,15 +49,35 @@ type tuning struct {
 	maxLead time.Duration
 	// maxNap bounds how long the engine waits awake because it is cheaper.
 	maxNap time.Duration
+	// maxAwake bounds the share of its time that the engine waits awake: under
+	// dense traffic there is always a packet due soon, and a thread above all
+	// others that never sleeps takes a processor from them.
+	maxAwake float64
 	// smooth is over how many wake-ups the lead is averaged.
 	smooth int
 }
 
+// allowance is time that grows by a share of the time that passes, up to a
+// millisecond, and is spent.
+type allowance struct{ left, at time.Duration }
+
+// spend takes d out of what is there at now, if it is there.
+func (a *allowance) spend(now, d time.Duration, share float64) bool {
+	a.left = min(a.left+time.Duration(share*float64(now-a.at)), time.Millisecond)
+	a.at = now
+	if d > a.left {
+		return false
+	}
+	a.left -= max(d, 0)
+	return true
+}
+
 var defaultTuning = tuning{
-	hold:    20 * time.Microsecond,
-	maxLead: 150 * time.Microsecond,
-	maxNap:  50 * time.Microsecond,
-	smooth:  16,
+	hold:     20 * time.Microsecond,
+	maxLead:  150 * time.Microsecond,
+	maxNap:   50 * time.Microsecond,
+	maxAwake: 0.1,
+	smooth:   16,
 }
 
 func newEngine(t tuning) (*engine, error) {
@@ -246,8 +267,12 @@ func (e *engine) wait() {
 	now, _ := e.clock.now()
 	until, arrivals := e.tune.plan(next, e.lastLook, e.minDelay)
 	timeout := until - e.lead - now
+	awake := timeout <= 0 || until-now <= e.nap
+	if awake && !e.awake.spend(now, until-now, e.tune.maxAwake) {
+		awake, timeout = false, max(until-now-e.tune.hold/2, time.Microsecond)
+	}
 	switch {
-	case timeout <= 0, until-now <= e.nap:
+	case awake:
 		// Sleeping would take longer, or cost more, than waiting awake.
 		for now < until-e.tune.hold/2 && !e.rung.Load() {
 			now, _ = e.clock.now()
