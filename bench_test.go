@@ -156,7 +156,7 @@ type figures struct {
 }
 
 // newFigures makes a table of which all columns but the first hold numbers. Its
-// title tells what else the machine was doing before.
+// title tells how busy the machine was before.
 func newFigures(title string, header ...any) figures {
 	t := table.NewWriter()
 	style := table.StyleLight
@@ -169,9 +169,32 @@ func newFigures(title string, header ...any) figures {
 		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
-	load, _ := os.ReadFile("/proc/loadavg")
-	busy, _, _ := strings.Cut(string(load), " ")
-	return figures{t, fmt.Sprintf("%s\n%d processors, load average before: %s", title, runtime.NumCPU(), busy)}
+	return figures{t, fmt.Sprintf("%s\n%d processors, %.0f%% busy before", title, runtime.NumCPU(), 100*busy())}
+}
+
+// busy is the share of all processors' time that the machine is at work for
+// others, looked at for half a second. The load average would tell of the
+// benchmark before.
+func busy() float64 {
+	read := func() (all, idle float64) {
+		b, _ := os.ReadFile("/proc/stat")
+		line, _, _ := strings.Cut(string(b), "\n")
+		for i, s := range strings.Fields(line) {
+			n, _ := strconv.ParseFloat(s, 64) // 0 for the name in front
+			if i > 8 {
+				break // a guest's time is in its host's too
+			}
+			all += n
+			if i == 4 || i == 5 { // idle, waiting for a disk
+				idle += n
+			}
+		}
+		return all, idle
+	}
+	all, idle := read()
+	time.Sleep(500 * time.Millisecond)
+	allNow, idleNow := read()
+	return 1 - (idleNow-idle)/(allNow-all)
 }
 
 func (f figures) show() { fmt.Printf("\n%s\n\n%s\n\n", f.title, f.Render()) }
