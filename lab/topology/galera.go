@@ -49,7 +49,7 @@ func galeraOptions(c *lab.Cluster, i int) mysql.Options {
 		"wsrep_node_address", n.Endpoint().Addr.String(),
 		"wsrep_node_name", n.Name(),
 		"wsrep_sst_method", "rsync",
-		"wsrep_slave_threads", "4",
+		"wsrep_slave_threads", "16",
 		"wsrep_provider_options", "gcache.size=128M",
 	)
 }

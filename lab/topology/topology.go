@@ -51,6 +51,9 @@ func mysqlOptions(n lab.Node, id int) mysql.Options {
 		"gtid_mode", "ON",
 		"enforce_gtid_consistency", "ON",
 		"innodb_buffer_pool_size", bufferPool,
+		// Room for what a short run writes: else it would measure how a
+		// server flushes pages when its log is full.
+		"innodb_redo_log_capacity", "512M",
 		"max_connections", "2000",
 		"max_prepared_stmt_count", "200000",
 		"table_open_cache", "2000",
@@ -64,7 +67,7 @@ func mysqlOptions(n lab.Node, id int) mysql.Options {
 		"performance_schema_events_statements_history_long_size", "100",
 		"performance_schema_events_transactions_history_long_size", "100",
 		"performance_schema_events_waits_history_long_size", "100",
-		"replica_parallel_workers", "4",
+		"replica_parallel_workers", "16",
 		"replica_preserve_commit_order", "ON",
 		"relay_log_recovery", "ON",
 		"skip_replica_start", "ON",
