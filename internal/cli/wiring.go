@@ -109,7 +109,8 @@ func openProber(pairs [][2]netem.Endpoint) (engine.Prober, error) {
 func (p prober) Take() []engine.RTT {
 	var out []engine.RTT
 	for _, s := range p.Prober.Take() {
-		out = append(out, engine.RTT{From: s.From, To: s.To, Sent: int64(s.Sent), Lost: int64(s.Lost), P50: s.P50, P99: s.P99})
+		low, high := s.MedianInterval()
+		out = append(out, engine.RTT{P50Low: low, P50High: high, From: s.From, To: s.To, Sent: int64(s.Sent), Lost: int64(s.Lost), P50: s.P50, P99: s.P99})
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -364,4 +365,18 @@ func sendStamp(oob []byte) (id uint32, at time.Time, ok bool) {
 		}
 	}
 	return id, at, ok
+}
+
+// MedianInterval is the 95% interval of the median that the probes allow, from
+// the ranks of a binomial distribution: n/2 -+ 0.98 sqrt(n). Both are 0 without
+// probes.
+func (s Stat) MedianInterval() (low, high time.Duration) {
+	n := len(s.RTTs)
+	if n == 0 {
+		return 0, 0
+	}
+	half := 0.98 * math.Sqrt(float64(n))
+	first := max(int(math.Floor(float64(n)/2-half)), 0)
+	last := min(int(math.Ceil(float64(n)/2+half)), n-1)
+	return s.RTTs[first], s.RTTs[last]
 }

@@ -52,6 +52,9 @@ type RTT struct {
 	From, To   string
 	Sent, Lost int64
 	P50, P99   time.Duration
+	// P50Low and P50High are the 95% interval of P50 that so many probes
+	// allow; zero where it is not known.
+	P50Low, P50High time.Duration
 }
 
 // Progress is what a run is doing.

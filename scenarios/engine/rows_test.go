@@ -203,3 +203,21 @@ func TestLabNamesTellRunsApartAndAreValid(t *testing.T) {
 		}
 	}
 }
+
+func TestALinkIsOffOnlyWhenItsProbesRuleOutThatItIsNot(t *testing.T) {
+	const us = time.Microsecond
+	for _, c := range []struct {
+		r    RTT
+		want time.Duration
+	}{
+		{RTT{P50: 780 * us}, 80 * us},
+		{RTT{P50: 620 * us}, 80 * us},
+		{RTT{P50: 780 * us, P50Low: 740 * us, P50High: 800 * us}, 40 * us},
+		{RTT{P50: 620 * us, P50Low: 600 * us, P50High: 690 * us}, 10 * us},
+		{RTT{P50: 720 * us, P50Low: 650 * us, P50High: 760 * us}, 0},
+	} {
+		if got := c.r.within(700 * us); got != c.want {
+			t.Errorf("%+v: got %v from 700µs, want %v", c.r, got, c.want)
+		}
+	}
+}
