@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -195,7 +196,7 @@ func (j *Journal) remove() error {
 		return err
 	}
 	j.entries = nil
-	gone, err := os.MkdirTemp(filepath.Dir(j.dir), ".gone-")
+	gone, err := os.MkdirTemp(filepath.Dir(j.dir), goneFolder)
 	if err != nil {
 		return err
 	}
@@ -207,6 +208,9 @@ func (j *Journal) remove() error {
 	j.dir = moved
 	return os.RemoveAll(gone)
 }
+
+// goneFolder begins the name of a lab's folder that is being removed.
+const goneFolder = ".gone-"
 
 // hidden says that a folder is a lab's that is not yet or no longer there.
 func hidden(name string) bool { return name[0] == '.' }
@@ -226,8 +230,8 @@ func Labs(stateDir string) (map[string]bool, error) {
 		if !de.IsDir() {
 			continue
 		}
-		if fi, err := de.Info(); hidden(de.Name()) && (err != nil || time.Since(fi.ModTime()) < time.Minute) {
-			continue // being born or removed this moment
+		if hidden(de.Name()) {
+			continue
 		}
 		j, err := lockJournal(filepath.Join(stateDir, de.Name()), 0)
 		if err == nil {
@@ -238,6 +242,31 @@ func Labs(stateDir string) (map[string]bool, error) {
 	return labs, nil
 }
 
+// birth is longer than a lab's folder takes to get its name.
+const birth = 2 * time.Second
+
+// cleanHidden removes what a process that died left of labs on their way out,
+// of which nothing but the folder was left, and of labs that never got their
+// name. To help somebody who is removing one does no harm.
+func cleanHidden(stateDir string) (done []string, err error) {
+	des, err := os.ReadDir(stateDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var errs []error
+	for _, de := range des {
+		fi, err := de.Info()
+		if !hidden(de.Name()) || err != nil {
+			continue
+		}
+		if strings.HasPrefix(de.Name(), goneFolder) || time.Since(fi.ModTime()) > birth {
+			done = append(done, de.Name())
+			errs = append(errs, os.RemoveAll(filepath.Join(stateDir, de.Name())))
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
 // Clean undoes every journal in stateDir whose owner is dead and returns the
 // names of the labs it removed.
 func Clean(ctx context.Context, stateDir string, undo map[string]Undo) ([]string, error) {
@@ -245,8 +274,8 @@ func Clean(ctx context.Context, stateDir string, undo map[string]Undo) ([]string
 	if err != nil {
 		return nil, err
 	}
-	var done []string
-	var errs []error
+	done, err := cleanHidden(stateDir)
+	errs := []error{err}
 	for name, alive := range labs {
 		if alive {
 			continue

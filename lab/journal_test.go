@@ -229,7 +229,7 @@ func TestALineCutShortByACrashIsNoThing(t *testing.T) {
 
 func TestAFolderWithoutAJournalIsCleanedOnceItIsNoNewborn(t *testing.T) {
 	dir := t.TempDir()
-	for _, n := range []string{"empty", ".new-young", ".new-old", ".gone-old"} {
+	for _, n := range []string{"empty", ".new-young", ".new-old", ".gone-old", ".gone-young"} {
 		if err := os.Mkdir(filepath.Join(dir, n), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestAFolderWithoutAJournalIsCleanedOnceItIsNoNewborn(t *testing.T) {
 		}
 	}
 	done, err := lab.Clean(t.Context(), dir, nil)
-	if d := cmp.Diff([]string{".gone-old", ".new-old", "empty"}, done); d != "" || err != nil {
+	if d := cmp.Diff([]string{".gone-old", ".gone-young", ".new-old", "empty"}, done); d != "" || err != nil {
 		t.Errorf("clean: got %v, %v", done, err)
 	}
 	if d := cmp.Diff([]string{".new-young"}, names(t, dir)); d != "" {

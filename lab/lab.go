@@ -220,7 +220,7 @@ func (h Health) Roles() map[string]string {
 // slack transactions.
 func (h Health) CaughtUp(slack int64) bool {
 	for _, n := range h.Nodes {
-		if n.Lag > slack {
+		if n.Lag < 0 || n.Lag > slack {
 			return false
 		}
 	}

@@ -45,6 +45,10 @@ func TestHealthSpeaksOfItsNodes(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"n1": "primary", "n2": "secondary", "n3": "secondary"}, h.Roles()); d != "" {
 		t.Errorf("roles (-want +got):\n%s", d)
 	}
+	if h.CaughtUp(1000) {
+		t.Error("a node whose lag cannot be told is taken for caught up")
+	}
+	h.Nodes[2].Lag = 0
 	for slack, want := range map[int64]bool{6: false, 7: true} {
 		if got := h.CaughtUp(slack); got != want {
 			t.Errorf("caught up within %d: got %v, want %v", slack, got, want)

@@ -273,7 +273,7 @@ func (p Plan) Estimate() time.Duration {
 	window := (m.Settle + m.Window).Seconds()
 	var total float64
 	for _, t := range p.Topologies {
-		windows := 2*m.Pairs*len(p.Conditions) + 2*m.ObserverPairs
+		windows := m.Pairs*(1+len(p.Conditions)) + m.ObserverPairs
 		if t == "single" || len(p.Conditions) == 0 { // a baseline only
 			windows = m.Pairs
 		}

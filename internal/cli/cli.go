@@ -66,6 +66,10 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return exitOK
 		}
 	}
+	// A pipe that its reader has closed must not end the program before it has
+	// taken its labs down. It is not ignored, which programs started from here
+	// would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// A second Ctrl-C ends the program at once; `faultlab clean` does the rest.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
@@ -153,6 +154,9 @@ func (c *command) hold(ctx *cli.Context, t lab.Topology, spec lab.Spec, ready fu
 		return err
 	}
 	<-ctx.Done()
+	if ctx.Bool("foreground") {
+		return ctx.Err()
+	}
 	return nil
 }
 
@@ -425,8 +429,12 @@ func (c *command) shell(ctx *cli.Context, s lab.State, n lab.Node) error {
 	host, port, _ := net.SplitHostPort(n.Addr())
 	fmt.Fprintf(w, "[client]\nuser=%s\npassword=%s\nhost=%s\nport=%s\n", s.Credentials.User, s.Credentials.Password, host, port)
 	w.Close()
+	// The client opens it by its name, as the user that it has become.
+	if err := r.Chown(server.UID, server.GID); err != nil {
+		return err
+	}
 	p, err := server.Jail{
-		Root: srv.Root, Netns: s.Client.Endpoint.Netns, Hostname: "client",
+		Root: srv.Root, Netns: s.Client.Endpoint.Netns, Hostname: "client", Foreground: true,
 		Args:  []string{srv.Client, fmt.Sprintf("--defaults-extra-file=/dev/fd/%d", server.ExtraFD), "--prompt=" + n.Name() + "> "},
 		Env:   []string{"TERM=" + os.Getenv("TERM"), "MYSQL_HISTFILE=/dev/null"},
 		Stdin: in, Stdout: out, Stderr: errs, Extra: []*os.File{r},
@@ -471,17 +479,24 @@ func (c *command) down() *cli.Command {
 			default:
 				return lab.Hint(usage("down takes the name of a lab, or --all"), "faultlab status lists the labs")
 			}
-			for _, n := range names {
-				if labs[n] {
-					if err := endOwner(ctx.Context, n); err != nil {
-						return err
-					}
+			owners, err := ownersOf(names, labs)
+			if err != nil {
+				return err
+			}
+			for pid, owned := range owners {
+				if err := endOwner(ctx.Context, pid, owned); err != nil {
+					return err
 				}
 			}
 			if _, err := lab.Clean(ctx.Context, lab.StateDir(), process.Undo()); err != nil {
 				return err
 			}
-			for _, n := range names {
+			// Labs that one run kept go together.
+			for _, owned := range owners {
+				names = append(names, owned...)
+			}
+			slices.Sort(names)
+			for _, n := range slices.Compact(names) {
 				fmt.Fprintf(c.stderr, "%s is down\n", n)
 			}
 			if len(names) == 0 {
@@ -492,41 +507,65 @@ func (c *command) down() *cli.Command {
 	}
 }
 
-// endOwner asks the process that owns a lab to take it down, and ends it if
-// it does not.
-func endOwner(ctx context.Context, name string) error {
-	s, err := lab.LoadState(lab.StateDir(), name)
-	if err != nil {
-		return lab.Hint(fmt.Errorf("lab %s belongs to a run, or is being built", name), "stop that with Ctrl-C")
-	}
-	if !holds(s.PID, filepath.Join(lab.StateDir(), name)) {
-		return fmt.Errorf("lab %s: process %d does not own it", name, s.PID)
-	}
-	if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("lab %s: end its owner, process %d: %w", name, s.PID, err)
-	}
-	deadline := time.Now().Add(15 * time.Second)
-	for {
-		labs, err := lab.Labs(lab.StateDir())
-		if err != nil {
-			return err
+// ownersOf finds the processes that own the living labs among names, and for
+// each all the labs that it owns.
+func ownersOf(names []string, labs map[string]bool) (map[int][]string, error) {
+	owned := map[int][]string{}
+	for name, alive := range labs {
+		if s, err := lab.LoadState(lab.StateDir(), name); alive && err == nil {
+			owned[s.PID] = append(owned[s.PID], name)
 		}
+	}
+	out := map[int][]string{}
+	for _, name := range names {
 		if !labs[name] {
-			return nil
+			continue
 		}
+		s, err := lab.LoadState(lab.StateDir(), name)
+		if err != nil {
+			return nil, lab.Hint(fmt.Errorf("lab %s belongs to a run, or is being built", name), "stop that with Ctrl-C")
+		}
+		if !holds(s.PID, filepath.Join(lab.StateDir(), name)) {
+			return nil, fmt.Errorf("lab %s: process %d does not own it", name, s.PID)
+		}
+		out[s.PID] = owned[s.PID]
+	}
+	return out, nil
+}
+
+// endOwner asks the process that owns labs to take them down, waits until it
+// has ended, and ends it if it does not.
+func endOwner(ctx context.Context, pid int, labs []string) error {
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("labs %s: end their owner, process %d: %w", strings.Join(labs, ", "), pid, err)
+	}
+	deadline := time.Now().Add(10*time.Second + 5*time.Second*time.Duration(len(labs)))
+	for running(pid) {
 		if time.Now().After(deadline) {
 			// What it leaves, Clean removes.
-			if holds(s.PID, filepath.Join(lab.StateDir(), name)) {
-				_ = syscall.Kill(s.PID, syscall.SIGKILL)
+			if holds(pid, lab.StateDir()) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			deadline = deadline.Add(time.Hour)
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	return nil
+}
+
+// running reports whether a process has not ended: one that nobody has waited
+// for yet has.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
 // holds reports whether a process has a file of the lab's folder open: a

@@ -99,7 +99,10 @@ func target(ctx *cli.Context) (workload.Target, error) {
 		return workload.Target{}, lab.Hint(usage("dsn: %s", err), "its form is user:password@tcp(host:3306)/database")
 	}
 	if cfg.Net != "tcp" {
-		return workload.Target{}, usage("dsn: load speaks tcp, not %s", cfg.Net)
+		return workload.Target{}, lab.Hint(usage("dsn: load speaks tcp only"), "its form is user:password@tcp(host:3306)/database")
+	}
+	if strings.Contains(dsn, "?") {
+		return workload.Target{}, usage("dsn: load takes no parameters behind a question mark: it speaks without TLS, in the server's defaults")
 	}
 	if cfg.DBName == "" {
 		cfg.DBName = "sbtest"

@@ -35,7 +35,7 @@ func galeraOptions(c *lab.Cluster, i int) mysql.Options {
 	return mysql.Options{}.Set(
 		"innodb_flush_log_at_trx_commit", "1",
 		"innodb_buffer_pool_size", bufferPool,
-		"innodb_log_file_size", "128M",
+		"innodb_log_file_size", "512M",
 		"max_connections", "2000",
 		"max_prepared_stmt_count", "200000",
 		"table_open_cache", "4000",

@@ -9,6 +9,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,6 +221,9 @@ func membershipChanges(counter string, before, after map[string]float64) []strin
 		if was, known := before[k]; ok && known && v != was {
 			out = append(out, fmt.Sprintf("%s: cluster membership changed (configuration %.0f, was %.0f)", node, v, was))
 		}
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(after)), func(k string) bool { return strings.HasSuffix(k, counter) }) {
+		out = append(out, "the cluster's membership could not be read")
 	}
 	slices.Sort(out)
 	return out

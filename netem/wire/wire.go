@@ -172,7 +172,9 @@ func (b *Backend) call(ctx context.Context, q request) (reply, error) {
 	}
 }
 
-const helperTimeout = 30 * time.Second
+// helperTimeout is short enough that Ctrl-C is done within 10 seconds even when
+// the helper hangs.
+const helperTimeout = 4 * time.Second
 
 func (b *Backend) dead(cause error) error {
 	if cause == nil {
@@ -235,6 +237,7 @@ func (b *Backend) Close() error {
 			}
 		case <-time.After(helperTimeout):
 			b.cmd.Process.Kill()
+			<-b.done
 			b.closeErr = fmt.Errorf("the delay helper did not end within %v and was killed", helperTimeout)
 		}
 	})

@@ -189,6 +189,9 @@ func (r *runner) describe() {
 	r.run.Scenario, r.run.Question, r.run.Profile = p.Scenario, p.Question, p.Profile
 	r.run.Started = r.began.UTC()
 	r.run.Status = results.Running
+	if r.Keep != nil && len(r.topologies) > 1 {
+		r.run.Notes = append(r.run.Notes, "the labs were kept: those measured first ran on while the later ones were measured, and took processor time and memory from them")
+	}
 	r.run.Workload = results.Workload{Name: p.Workload.Name, Tables: p.Workload.Tables, Rows: p.Workload.Rows,
 		Threads: p.Workload.Threads, Distribution: p.Workload.Distribution}
 	r.run.Environment.Provider = r.Provider.Name()

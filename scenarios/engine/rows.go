@@ -17,6 +17,9 @@ const (
 	// minBusy is the share of time that threads must have been in
 	// transactions: below it the load itself was the limit.
 	minBusy = 0.9
+	// unevenCPU is the difference in the emulator's share of a processor from
+	// which a comparison is warned of.
+	unevenCPU = 0.1
 	// minProbes makes a median RTT worth its name.
 	minProbes = 10
 )
@@ -35,6 +38,15 @@ func (m *measurement) rows() ([]results.Row, []results.Window, *results.Observer
 	rows := []results.Row{m.row(scenarios.BaselineName, bare, reasons)}
 	for _, c := range m.conditions() {
 		rows = append(rows, m.row(c.Name, bare, reasons))
+	}
+	for i := range rows {
+		if !rows[0].Valid {
+			rows[i].VsBaseline = nil // nor of what it is compared with
+		}
+		if own := rows[i].EmulatorCPU - rows[0].EmulatorCPU; math.Abs(own) > unevenCPU {
+			rows[i].Warnings = append(rows[i].Warnings, fmt.Sprintf("the emulator took %.0f%% of a processor here and %.0f%% in the baseline: some of the difference may be its own",
+				100*rows[i].EmulatorCPU, 100*rows[0].EmulatorCPU))
+		}
 	}
 	return rows, windows, m.observer(reasons)
 }
