@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -541,9 +540,6 @@ func TestThePasswordOfALabIsNowhereToBeSeen(t *testing.T) {
 // TestAFailedStartCreatesNothing for what can be wrong with a machine.
 func TestAFailedStartCreatesNothing(t *testing.T) {
 	u := newUser(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	_ = ctx
 	taken := fmt.Sprintf("faultlab-x%d-n2", os.Getpid())
 	if err := netns.Create(taken); err != nil {
 		t.Fatal(err)

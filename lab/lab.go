@@ -29,6 +29,9 @@ type Spec struct {
 	// is in the name of everything that the lab creates.
 	Name  string
 	Nodes []NodeSpec
+	// Data is about how many bytes of tables each node will hold, 0 for few: a
+	// provider refuses what its disk has no room for.
+	Data int64
 	// ClientSite is the site of the load client, "" for the first node's.
 	ClientSite string
 }

@@ -104,7 +104,7 @@ func (c *command) measure(ctx *cli.Context, plan scenarios.Plan, keep func(*lab.
 	p.Note(fmt.Sprintf("%s, %s profile, about %s; results in %s", plan.Scenario, plan.Profile, about(plan.Estimate()), st.Dir()))
 	run, err := e.Run(ctx.Context, results.Run{ID: st.ID(), Environment: environment()}, plan)
 	p.Done()
-	if rerr := c.present(ctx, st.Dir()); rerr != nil && err == nil {
+	if rerr := c.present(ctx, st); rerr != nil && err == nil {
 		err = rerr
 	}
 	return run, err
@@ -112,14 +112,13 @@ func (c *command) measure(ctx *cli.Context, plan scenarios.Plan, keep func(*lab.
 
 // present writes the HTML report into the run's folder and the table, or the
 // JSON document, to the user: also of a run that was cut short.
-func (c *command) present(ctx *cli.Context, dir string) error {
-	r, err := store.Load(dir)
+func (c *command) present(ctx *cli.Context, st *store.Store) error {
+	r, err := store.Load(st.Dir())
 	if err != nil {
 		return err
 	}
 	v := report.Build(r.Run, r.Samples)
-	html := filepath.Join(dir, store.ReportFile)
-	if err := writeFile(html, func(w io.Writer) error { return report.HTML(w, v) }); err != nil {
+	if err := st.Report(func(w io.Writer) error { return report.HTML(w, v) }); err != nil {
 		return err
 	}
 	if ctx.Bool("json") {
@@ -131,7 +130,7 @@ func (c *command) present(ctx *cli.Context, dir string) error {
 	if err := report.Text(c.stdout, v, style(c.stdout)); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.stderr, "\nreport: %s\n", html)
+	fmt.Fprintf(c.stderr, "\nreport: %s\n", filepath.Join(st.Dir(), store.ReportFile))
 	return nil
 }
 

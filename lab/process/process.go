@@ -85,7 +85,7 @@ func (p *Provider) Preflight(ctx context.Context, spec lab.Spec) error {
 				"use fewer nodes (--nodes), or end other labs: faultlab down --all")
 		}
 	}
-	if err := checkDisk(p.stateDir(), uint64(len(spec.Nodes))*diskPerNode); err != nil {
+	if err := checkDisk(p.stateDir(), uint64(len(spec.Nodes))*(diskPerNode+uint64(max(spec.Data, 0)))); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(p.stateDir(), spec.Name)); err == nil {

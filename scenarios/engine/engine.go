@@ -205,9 +205,13 @@ func (r *runner) describe() {
 	}
 }
 
+// rowBytes is about what a row of sysbench's tables takes with its index.
+const rowBytes = 250
+
 // spec is the lab of a topology. Its name is the run's and the topology's.
 func (r *runner) spec(t lab.Topology) lab.Spec {
-	s := lab.Spec{Name: labName(r.run.ID+"-"+r.tag, t.Name())}
+	w := r.plan.Workload
+	s := lab.Spec{Name: labName(r.run.ID+"-"+r.tag, t.Name()), Data: int64(w.Tables) * int64(w.Rows) * rowBytes}
 	for i := range t.NodeCount() {
 		s.Nodes = append(s.Nodes, lab.NodeSpec{Name: fmt.Sprintf("n%d", i+1), Flavor: t.Flavor()})
 	}

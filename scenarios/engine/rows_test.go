@@ -221,3 +221,11 @@ func TestALinkIsOffOnlyWhenItsProbesRuleOutThatItIsNot(t *testing.T) {
 		}
 	}
 }
+
+func TestALabIsAskedForWithRoomForItsTables(t *testing.T) {
+	plan := scenarios.Plan{Workload: scenarios.Workload{Tables: 100, Rows: 4_000_000}}
+	r := (&Engine{}).newRunner(results.Run{ID: "r"}, plan)
+	if got, least := r.spec(fakeTopology{nodes: 3}).Data, int64(90)<<30; got < least {
+		t.Errorf("100 tables of 4,000,000 rows: asked for %d GB a node, want at least %d", got>>30, least>>30)
+	}
+}
