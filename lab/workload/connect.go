@@ -155,10 +155,17 @@ func (t Target) dialUntil(end context.Context) DialFunc {
 
 // dialer is how t is dialled.
 func (t Target) dialer() DialFunc {
-	if t.Dial != nil {
-		return t.Dial
+	dial := t.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
 	}
-	return new(net.Dialer).DialContext
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return prompt(c), nil
+	}
 }
 
 // readAhead holds the rows of a sysbench range query. The driver itself reads
