@@ -106,7 +106,7 @@ func (e *engine) run() {
 	goRealtime()
 	e.nap = min(2*sleepCost(), e.tune.maxNap)
 	for !e.stopped {
-		if e.rung.Load() {
+		if e.rung.Load() || e.fds[0].Revents != 0 {
 			e.obey()
 		}
 		e.collect()
@@ -145,8 +145,12 @@ func sleepCost() time.Duration {
 	return time.Duration(used()-before) / times
 }
 
+// obey does what is asked, and silences the bell. The bell can ring after its
+// command was done, when do was interrupted between the two: left to ring it
+// would end every sleep at once.
 func (e *engine) obey() {
 	e.rung.Store(false)
+	e.fds[0].Revents = 0
 	var count [8]byte
 	unix.Read(e.bell, count[:])
 	for {
