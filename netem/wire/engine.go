@@ -28,6 +28,7 @@ type engine struct {
 	lead     time.Duration // by which wake-ups are asked for early
 	nap      time.Duration // up to which it costs less to wait awake
 	awake    allowance     // for waiting awake
+	early    time.Duration // by how much the next release may be, if more than tune.hold
 	sent     []time.Duration
 
 	total netem.Counters
@@ -51,7 +52,8 @@ type tuning struct {
 	maxNap time.Duration
 	// maxAwake bounds the share of its time that the engine waits awake: under
 	// dense traffic there is always a packet due soon, and a thread above all
-	// others that never sleeps takes a processor from them.
+	// others that never sleeps takes a processor from them. Beyond it a packet
+	// that is due before a sleep would end leaves at once.
 	maxAwake float64
 	// smooth is over how many wake-ups the lead is averaged.
 	smooth int
@@ -76,7 +78,7 @@ var defaultTuning = tuning{
 	hold:     20 * time.Microsecond,
 	maxLead:  150 * time.Microsecond,
 	maxNap:   50 * time.Microsecond,
-	maxAwake: 0.1,
+	maxAwake: 0.03,
 	smooth:   16,
 }
 
@@ -228,7 +230,7 @@ func (e *engine) release() {
 			l := p.dests[i].line
 			for {
 				at, ok := l.deadline()
-				if !ok || at > now+e.tune.hold {
+				if !ok || at > now+max(e.tune.hold, e.early) {
 					break
 				}
 				b := l.q.peek().b
@@ -244,6 +246,7 @@ func (e *engine) release() {
 			e.flush(p)
 		}
 	}
+	e.early = 0
 }
 
 func (e *engine) flush(p *port) {
@@ -273,6 +276,11 @@ func (e *engine) wait() {
 	timeout := until - e.lead - now
 	awake := timeout <= 0 || until-now <= e.nap
 	if awake && !e.awake.spend(now, until-now, e.tune.maxAwake) {
+		if until-now < e.lead {
+			// A sleep would end about as late as the packet is early now.
+			e.early = until - now
+			return
+		}
 		awake, timeout = false, max(until-now-e.tune.hold/2, time.Microsecond)
 	}
 	switch {
