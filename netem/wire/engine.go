@@ -28,7 +28,6 @@ type engine struct {
 	lead     time.Duration // by which wake-ups are asked for early
 	nap      time.Duration // up to which it costs less to wait awake
 	awake    allowance     // for waiting awake
-	early    time.Duration // by how much the next release may be, if more than tune.hold
 	sent     []time.Duration
 
 	total netem.Counters
@@ -107,13 +106,14 @@ func (e *engine) run() {
 	runtime.LockOSThread() // and never unlock: the thread is at real-time priority
 	goRealtime()
 	e.nap = min(2*sleepCost(), e.tune.maxNap)
+	early := e.tune.hold
 	for !e.stopped {
 		if e.rung.Load() || e.fds[0].Revents != 0 {
 			e.obey()
 		}
 		e.collect()
-		e.release()
-		e.wait()
+		e.release(early)
+		early = e.wait()
 	}
 }
 
@@ -222,15 +222,15 @@ func (e *engine) collect() {
 	}
 }
 
-// release sends what is due.
-func (e *engine) release() {
+// release sends what is due, up to early before its time.
+func (e *engine) release(early time.Duration) {
 	now, _ := e.clock.now()
 	for _, p := range e.ports {
 		for i := range p.dests {
 			l := p.dests[i].line
 			for {
 				at, ok := l.deadline()
-				if !ok || at > now+max(e.tune.hold, e.early) {
+				if !ok || at > now+early {
 					break
 				}
 				b := l.q.peek().b
@@ -246,7 +246,6 @@ func (e *engine) release() {
 			e.flush(p)
 		}
 	}
-	e.early = 0
 }
 
 func (e *engine) flush(p *port) {
@@ -264,38 +263,41 @@ func (e *engine) flush(p *port) {
 	p.held = p.held[:0]
 }
 
-// wait returns when something may have to be done.
-func (e *engine) wait() {
+// wait returns when something may have to be done, and by how much packets may
+// then leave early.
+func (e *engine) wait() (early time.Duration) {
 	next, queued := e.nextDeadline()
 	if !queued {
 		e.poll(e.fds, time.Second)
-		return
+		return e.tune.hold
 	}
 	now, _ := e.clock.now()
-	until, arrivals := e.tune.plan(next, e.lastLook, e.minDelay)
-	timeout := until - e.lead - now
-	awake := timeout <= 0 || until-now <= e.nap
-	if awake && !e.awake.spend(now, until-now, e.tune.maxAwake) {
-		if until-now < e.lead {
-			// A sleep would end about as late as the packet is early now.
-			e.early = until - now
-			return
-		}
-		awake, timeout = false, max(until-now-e.tune.hold/2, time.Microsecond)
-	}
+	left := next - now
 	switch {
-	case awake:
+	case left <= max(e.lead, e.nap) && e.awake.spend(now, left, e.tune.maxAwake):
 		// Sleeping would take longer, or cost more, than waiting awake.
-		for now < until-e.tune.hold/2 && !e.rung.Load() {
+		for now < next-e.tune.hold/2 && !e.rung.Load() {
 			now, _ = e.clock.now()
 		}
-	case arrivals:
-		e.poll(e.fds, timeout)
-	case !e.poll(e.fds[:1], timeout):
-		woken, _ := e.clock.now()
-		e.lead = e.tune.follow(e.lead, woken-now-timeout)
+	case left <= e.lead:
+		// A sleep would end later than that.
+		return max(left, e.tune.hold)
+	case mayOvertake(next, e.lastLook, e.minDelay):
+		e.poll(e.fds, left-e.lead)
+	default:
+		asked := left - e.lead
+		if !e.poll(e.fds[:1], asked) {
+			woken, _ := e.clock.now()
+			e.lead = e.tune.follow(e.lead, woken-now-asked)
+		}
 	}
+	return e.tune.hold
 }
+
+// mayOvertake tells whether a packet that arrives after the look can be due
+// before next: it is due a shortest delay later at the earliest. Only then need
+// arrivals end a sleep.
+func mayOvertake(next, lastLook, minDelay time.Duration) bool { return next > lastLook+minDelay }
 
 // follow brings the lead nearer to the lateness of a wake-up just seen: quickly
 // while far, as when a machine falls idle, and never by much, since single
@@ -303,17 +305,6 @@ func (e *engine) wait() {
 func (t *tuning) follow(lead, late time.Duration) time.Duration {
 	off := min(max(late-lead, -t.maxLead), t.maxLead)
 	return min(max(lead+off/time.Duration(t.smooth), 0), t.maxLead)
-}
-
-// plan says when the engine has to look next while packets are under way, and
-// whether an arrival ends that sooner. What arrives after a look is due a
-// shortest delay later at the earliest, so only for delays too short to sleep
-// in do arrivals matter.
-func (t *tuning) plan(next, lastLook, minDelay time.Duration) (until time.Duration, arrivals bool) {
-	if minDelay < t.hold {
-		return next, true
-	}
-	return min(next, lastLook+minDelay), false
 }
 
 func (e *engine) nextDeadline() (next time.Duration, queued bool) {

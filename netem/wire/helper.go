@@ -143,7 +143,7 @@ func (h *helper) clear() error {
 	}
 	h.engine.do(func() {
 		h.engine.collect()
-		h.engine.release()
+		h.engine.release(0)
 		for _, p := range h.engine.ports {
 			p.dests = nil
 		}

@@ -52,6 +52,38 @@ func TestContract(t *testing.T) {
 	netemtest.Backend(t, func(t *testing.T) netem.Backend { return open(t) })
 }
 
+// A short delay beside a long one: while packets wait their long time, what
+// might arrive on the short link must not keep the engine awake.
+func TestALongDelayBesideAShortOneLetsTheEngineSleep(t *testing.T) {
+	ctx := context.Background()
+	n := netemtest.Network(t, 3)
+	b := open(t)
+	links := append(netemtest.Both(n[0], n[1], 100*time.Microsecond), netemtest.Both(n[0], n[2], 200*time.Millisecond)...)
+	if err := b.Apply(ctx, links); err != nil {
+		t.Fatal(err)
+	}
+	before, err := b.Counters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Every 20 ms, so that there is always a packet under way.
+	if _, err := probe.Measure(ctx, probe.Pair{From: n[0], To: n[2]}, 50, 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	after, err := b.Counters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, wakeups := after.Packets-before.Packets, after.Wakeups-before.Wakeups
+	// One for the arrival and one for the deadline, and room for chatter.
+	if packets < 100 || wakeups > 10*packets {
+		t.Errorf("%d wake-ups for %d packets, want at most ten for each of at least 100", wakeups, packets)
+	}
+	if cpu := after.CPU - before.CPU; cpu > 500*time.Millisecond {
+		t.Errorf("%v of processor time for %d packets in about a second", cpu, packets)
+	}
+}
+
 func TestADeadHelperCutsItsLinksUntilDetach(t *testing.T) {
 	ctx := context.Background()
 	n := netemtest.Network(t, 3)

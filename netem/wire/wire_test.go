@@ -71,20 +71,19 @@ func TestBuffersAreUsedAgainAndBounded(t *testing.T) {
 	}
 }
 
-func TestWhenTheEngineLooksNext(t *testing.T) {
+func TestArrivalsMatterOnlyWhenTheyCanBeDueFirst(t *testing.T) {
 	for _, c := range []struct {
 		name                     string
 		next, lastLook, minDelay time.Duration
-		until                    time.Duration
-		arrivals                 bool
+		want                     bool
 	}{
-		{"the deadline comes first", 130 * us, 100 * us, 50 * us, 130 * us, false},
-		{"an unseen packet may be due first", 900 * us, 100 * us, 50 * us, 150 * us, false},
-		{"no delay: every arrival counts", 900 * us, 100 * us, 0, 900 * us, true},
+		{"due before anything unseen", 130 * us, 100 * us, 50 * us, false},
+		{"due when the first unseen is", 150 * us, 100 * us, 50 * us, false},
+		{"a short link beside a long one", 900 * us, 100 * us, 50 * us, true},
+		{"no delay", 900 * us, 100 * us, 0, true},
 	} {
-		until, arrivals := defaultTuning.plan(c.next, c.lastLook, c.minDelay)
-		if until != c.until || arrivals != c.arrivals {
-			t.Errorf("%s: until %v, arrivals %t, want %v, %t", c.name, until, arrivals, c.until, c.arrivals)
+		if got := mayOvertake(c.next, c.lastLook, c.minDelay); got != c.want {
+			t.Errorf("%s: mayOvertake(%v, %v, %v) = %t", c.name, c.next, c.lastLook, c.minDelay, got)
 		}
 	}
 }
