@@ -28,6 +28,7 @@ type fake struct {
 }
 
 func (f *fake) Name() string                                                   { return "fake" }
+func (f *fake) Size() int64                                                    { return 0 }
 func (f *fake) Prepare(context.Context, Target, func(done, total int64)) error { return nil }
 func (f *fake) Cleanup(context.Context, Target) error                          { return nil }
 

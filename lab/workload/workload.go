@@ -29,6 +29,8 @@ type Target struct {
 type Driver interface {
 	// Name is the workload's name, e.g. "oltp_write_only".
 	Name() string
+	// Size is about how many bytes its tables take on a server once prepared.
+	Size() int64
 	// Prepare makes and fills the tables. Running it again finishes what is
 	// missing. progress (may be nil) gets rows done and rows in all.
 	Prepare(ctx context.Context, t Target, progress func(done, total int64)) error

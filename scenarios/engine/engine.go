@@ -136,6 +136,7 @@ var errSink = errors.New("results cannot be kept")
 type runner struct {
 	*Engine
 	plan       scenarios.Plan
+	driver     workload.Driver
 	run        results.Run
 	topologies []string
 	began      time.Time
@@ -146,7 +147,10 @@ type runner struct {
 
 // preflight finds out, before anything is created, whether all labs can be
 // built, and puts galera in the place of pxc where there is no PXC server.
-func (r *runner) preflight(ctx context.Context) error {
+func (r *runner) preflight(ctx context.Context) (err error) {
+	if r.driver, err = r.Driver(r.plan.Workload); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, name := range r.plan.Topologies {
 		t, ok := r.Topologies[name]
@@ -178,8 +182,7 @@ func (r *runner) preflight(ctx context.Context) error {
 			}
 		}
 	}
-	_, err := r.Driver(r.plan.Workload)
-	return err
+	return nil
 }
 
 // describe fills in the run what is known before anything is measured.
@@ -205,13 +208,9 @@ func (r *runner) describe() {
 	}
 }
 
-// rowBytes is about what a row of sysbench's tables takes with its index.
-const rowBytes = 250
-
 // spec is the lab of a topology. Its name is the run's and the topology's.
 func (r *runner) spec(t lab.Topology) lab.Spec {
-	w := r.plan.Workload
-	s := lab.Spec{Name: labName(r.run.ID+"-"+r.tag, t.Name()), Data: int64(w.Tables) * int64(w.Rows) * rowBytes}
+	s := lab.Spec{Name: labName(r.run.ID+"-"+r.tag, t.Name()), Data: r.driver.Size()}
 	for i := range t.NodeCount() {
 		s.Nodes = append(s.Nodes, lab.NodeSpec{Name: fmt.Sprintf("n%d", i+1), Flavor: t.Flavor()})
 	}

@@ -105,16 +105,12 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 	if err := m.bootstrap(ctx, c); err != nil {
 		return err
 	}
-	driver, err := m.Driver(m.plan.Workload)
-	if err != nil {
-		return err
-	}
 	writer := m.topology.Writer(c)
 	target := workload.Target{Addr: writer.Addr(), User: c.Credentials.User, Password: c.Credentials.Password,
 		Database: "sbtest", Dial: c.Client().Dial}
 	prepare := time.Now()
 	m.step("prepare")
-	if err := driver.Prepare(ctx, target, nil); err != nil {
+	if err := m.driver.Prepare(ctx, target, nil); err != nil {
 		return fmt.Errorf("prepare on %s: %w", writer.Name(), err)
 	}
 	m.lab.Steps = append(m.lab.Steps, results.Step{Name: "prepare", Seconds: time.Since(prepare).Seconds()})
@@ -134,7 +130,7 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 	}
 	defer probes.Close()
 
-	load, err := workload.Start(ctx, driver, target, workload.Options{
+	load, err := workload.Start(ctx, m.driver, target, workload.Options{
 		Threads: m.plan.Workload.Threads, Seed: m.Rand.Uint64()})
 	if err != nil {
 		return err

@@ -1,14 +1,20 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/labtest"
 	"github.com/faultlab/faultlab/lab/workload"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/results"
@@ -222,10 +228,120 @@ func TestALinkIsOffOnlyWhenItsProbesRuleOutThatItIsNot(t *testing.T) {
 	}
 }
 
-func TestALabIsAskedForWithRoomForItsTables(t *testing.T) {
-	plan := scenarios.Plan{Workload: scenarios.Workload{Tables: 100, Rows: 4_000_000}}
-	r := (&Engine{}).newRunner(results.Run{ID: "r"}, plan)
-	if got, least := r.spec(fakeTopology{nodes: 3}).Data, int64(90)<<30; got < least {
-		t.Errorf("100 tables of 4,000,000 rows: asked for %d GB a node, want at least %d", got>>30, least>>30)
+func TestATopologyThatCannotBeMeasuredSaysWhyAndTheRunGoesOn(t *testing.T) {
+	no := func(topology string) error {
+		if topology == "mgr" {
+			return errors.New("no room\nand more of the log")
+		}
+		return nil
 	}
+	for _, c := range []struct {
+		name    string
+		breakIt func(w *world)
+		want    string
+	}{
+		{"bootstrap", func(w *world) { w.bootstrap = func(_ context.Context, s string) error { return no(s) } }, "no room"},
+		{"prepare", func(w *world) { w.prepare = func(_ context.Context, s string) error { return no(s) } }, "prepare on n1: no room"},
+		{"sessions", func(w *world) { w.session = no }, "starting oltp_write_only: session "},
+		{"emulator", func(w *world) { w.emulator = no }, "no room"},
+		{"prober", func(w *world) { w.prober = no }, "no room"},
+		{"a server", func(w *world) {
+			w.provider.OnStart = func(n *labtest.FakeNode, _ lab.Start) error {
+				if n.Name() == "n2" {
+					return no(w.now().Topology)
+				}
+				return nil
+			}
+		}, "node n2: no room"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				c.breakIt(w)
+				run, err := w.run(t, t.Context(), plan("mgr", "single"))
+				if err != nil || run.Status != results.Complete {
+					t.Fatalf("got status %s, %v; want a complete run", run.Status, err)
+				}
+				want := []string{"mgr baseline", "mgr +0.6ms", "single baseline"}
+				if diff := cmp.Diff(want, rowNames(run)); diff != "" {
+					t.Errorf("rows (-want +got):\n%s", diff)
+				}
+				for _, r := range run.Rows {
+					if r.Topology != "mgr" {
+						if !r.Valid {
+							t.Errorf("%s %s is INVALID: %q", r.Topology, r.Condition, r.InvalidReasons)
+						}
+						continue
+					}
+					if !slices.ContainsFunc(r.InvalidReasons, func(s string) bool { return strings.HasPrefix(s, c.want) && strings.HasSuffix(s, "no room") }) || r.Valid {
+						t.Errorf("%s: got valid %v, reasons %q; want %q", r.Condition, r.Valid, r.InvalidReasons, c.want)
+					}
+				}
+				if got := run.Labs[0].Error; !strings.Contains(got, "no room") || strings.Contains(got, "\n") {
+					t.Errorf("the lab's error is %q, want its first line", got)
+				}
+				if !slices.ContainsFunc(w.sink.events, func(e results.Event) bool {
+					return e.Topology == "mgr" && strings.Contains(e.Text, "and more of the log")
+				}) {
+					t.Error("no event tells the whole of why")
+				}
+			})
+		})
+	}
+}
+
+func TestSingleHasOneRowAlsoWhenItCannotBeMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.bootstrap = func(context.Context, string) error { return errors.New("no") }
+		run, err := w.run(t, t.Context(), plan("single"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rowNames(run); !slices.Equal(got, []string{"single baseline"}) || run.Rows[0].Valid {
+			t.Errorf("got rows %q, want one that is INVALID", got)
+		}
+	})
+}
+
+// A lab that does not open leaves no network to say which links there are.
+func TestALabThatDoesNotOpenHasItsRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.provider.OpenError = errors.New("no namespaces here")
+		run, err := w.run(t, t.Context(), plan("single", "mgr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"single baseline", "mgr baseline", "mgr +0.6ms"}, rowNames(run)); diff != "" {
+			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+		for _, r := range run.Rows {
+			if !slices.Equal(r.InvalidReasons, []string{"no namespaces here"}) {
+				t.Errorf("%s %s: got reasons %q", r.Topology, r.Condition, r.InvalidReasons)
+			}
+		}
+	})
+}
+
+// What is shaped between client and nodes leaves single a single row too.
+func TestALinkToTheClientGivesSingleNoConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p := plan("single", "mgr")
+		p.Baseline.Links = []scenarios.LinkRule{{From: "client", To: "nodes", Delay: 50 * time.Microsecond}}
+		p.Conditions[0].Links = []scenarios.LinkRule{{From: "client", To: "nodes", Delay: 300 * time.Microsecond}}
+		run, err := w.run(t, t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"single baseline", "mgr baseline", "mgr +0.6ms"}, rowNames(run)); diff != "" {
+			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+		for _, x := range run.Windows {
+			if x.Topology == "single" && x.Condition != "baseline" {
+				t.Errorf("a window of single, %s, was measured for no row", x.Condition)
+			}
+		}
+	})
 }

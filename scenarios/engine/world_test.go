@@ -314,7 +314,11 @@ func (f *fakeProber) Close() error {
 
 type fakeDriver struct{ *world }
 
+// fakeSize is what the fake driver's tables take.
+const fakeSize = 123 << 30
+
 func (fakeDriver) Name() string                                   { return "oltp_write_only" }
+func (fakeDriver) Size() int64                                    { return fakeSize }
 func (fakeDriver) Cleanup(context.Context, workload.Target) error { return nil }
 
 func (f fakeDriver) Prepare(ctx context.Context, _ workload.Target, _ func(done, total int64)) error {

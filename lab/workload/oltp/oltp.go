@@ -114,5 +114,10 @@ type oltp struct {
 
 func (o *oltp) Name() string { return o.Workload }
 
+// rowBytes is about what InnoDB takes for a row and its entry in the index.
+const rowBytes = 250
+
+func (o *oltp) Size() int64 { return int64(o.Tables) * int64(o.Rows) * rowBytes }
+
 // table is the name of the nth table, from 1.
 func table(n int) string { return fmt.Sprintf("sbtest%d", n) }
