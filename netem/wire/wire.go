@@ -214,6 +214,11 @@ func (b *Backend) Clear(ctx context.Context) error {
 	return err
 }
 
+// Show reads back every link.
+func (b *Backend) Show(ctx context.Context) ([]netem.LinkState, error) {
+	return nil, errors.New("not yet")
+}
+
 // Counters reads the helper's totals.
 func (b *Backend) Counters(ctx context.Context) (netem.Counters, error) {
 	r, err := b.call(ctx, request{Op: opCounters})

@@ -273,6 +273,8 @@ func (f *fakeEmulator) Clear(context.Context) error {
 	return nil
 }
 
+func (f *fakeEmulator) Show(context.Context) ([]netem.LinkState, error) { return nil, nil }
+
 func (f *fakeEmulator) Counters(context.Context) (netem.Counters, error) {
 	up := time.Since(f.began)
 	c := netem.Counters{Packets: uint64(up.Milliseconds()), CPU: up / 4}
