@@ -1,6 +1,7 @@
 package netem
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -93,6 +94,22 @@ func (i Impairment) PerPacket() bool {
 func (i Impairment) Lossy() bool {
 	return i.Partition || i.Loss != Random{} || i.Gilbert != GilbertElliott{} || i.States != FourState{} || i.Rate != 0 || i.Limit != 0
 }
+
+// Bursty tells whether losses come in bursts, so that a count of them tells
+// less than one of single losses.
+func (i Impairment) Bursty() bool {
+	return i.Gilbert != GilbertElliott{} || i.States != FourState{} || i.Loss.Correlation != 0
+}
+
+// Queues tells whether packets wait for others, so that their delay is at least
+// the one asked and depends on the traffic.
+func (i Impairment) Queues() bool { return i.Rate != 0 || i.Slot != Slot{} }
+
+// Overtakes tells whether packets may be quicker than the delay.
+func (i Impairment) Overtakes() bool { return i.Reorder != Random{} }
+
+// CorruptRate is the share of packets that arrive spoilt.
+func (i Impairment) CorruptRate() float64 { return i.Corrupt.Chance.float() }
 
 // queueBehindRate is how many packets wait for their turn at a given rate, tc's
 // own default.
@@ -201,6 +218,30 @@ func (i Impairment) Validate() error {
 		return fmt.Errorf("partition drops every packet: nothing else can be done to them")
 	}
 	return nil
+}
+
+// Plus is what i and j do together: their delays add up, and of all else j's
+// holds where it says anything.
+func (i Impairment) Plus(j Impairment) Impairment {
+	if i.Partition || j.Partition {
+		return Impairment{Partition: true}
+	}
+	i.Delay += j.Delay
+	if j.Jitter != 0 {
+		i.Jitter, i.JitterCorrelation, i.Distribution = j.Jitter, j.JitterCorrelation, j.Distribution
+	}
+	if (j.Loss != Random{} || j.Gilbert != GilbertElliott{} || j.States != FourState{}) {
+		i.Loss, i.Gilbert, i.States = j.Loss, j.Gilbert, j.States
+	}
+	if (j.Reorder != Random{}) {
+		i.Reorder, i.Gap = j.Reorder, j.Gap
+	}
+	if j.Rate != 0 {
+		i.Rate, i.Burst = j.Rate, j.Burst
+	}
+	i.Duplicate, i.Corrupt = cmp.Or(j.Duplicate, i.Duplicate), cmp.Or(j.Corrupt, i.Corrupt)
+	i.Limit, i.Slot, i.Seed = cmp.Or(j.Limit, i.Limit), cmp.Or(j.Slot, i.Slot), cmp.Or(j.Seed, i.Seed)
+	return i
 }
 
 func (i Impairment) withoutPartition() Impairment { i.Partition = false; return i }

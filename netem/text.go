@@ -2,6 +2,7 @@ package netem
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,18 +120,31 @@ func (i *Impairment) Set(word, value string) error {
 		i.Delay /= 2
 		return nil
 	}
-	all := clauses()
-	for _, c := range all {
+	for _, c := range clauses() {
 		if c.word == word {
 			return in(word, c.set(i, values))
 		}
 	}
-	var known []string
-	for _, c := range all {
-		known = append(known, c.word)
-	}
-	return syntax("known: rtt, "+strings.Join(known, ", "), "%s is not an impairment", clip(word))
+	return unknown(word)
 }
+
+func unknown(word string) error {
+	return syntax("known: "+strings.Join(names(), ", "), "%s is not an impairment", clip(word))
+}
+
+// names are all words that a clause can begin with.
+func names() []string {
+	out := []string{"rtt"}
+	for _, c := range clauses() {
+		out = append(out, c.word)
+	}
+	return out
+}
+
+// within are the words that stand among the values of a clause.
+var within = []string{"random", "gemodel", "state", "packets", "bytes"}
+
+var letters = regexp.MustCompile(`^[a-z]{5,}$`)
 
 func in(word string, err error) error {
 	if err == nil {
@@ -153,10 +167,7 @@ func Parse(s string) (i Impairment, roundTrip bool, err error) {
 	if len(words) == 1 && words[0] == "none" {
 		return i, false, nil
 	}
-	known := []string{"rtt"}
-	for _, c := range clauses() {
-		known = append(known, c.word)
-	}
+	known := names()
 	seen := map[string]bool{}
 	for at := 0; at < len(words); {
 		word, end := words[at], at+1
@@ -165,6 +176,11 @@ func Parse(s string) (i Impairment, roundTrip bool, err error) {
 		}
 		if seen[word] {
 			return i, false, syntax("", "%s is given twice", word)
+		}
+		for _, v := range words[at+1 : end] { // a misspelled clause looks like a value
+			if word != "distribution" && letters.MatchString(v) && !slices.Contains(within, v) {
+				return i, false, unknown(v)
+			}
 		}
 		seen[word] = true
 		if err := i.Set(word, strings.Join(words[at+1:end], " ")); err != nil {

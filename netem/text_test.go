@@ -110,6 +110,7 @@ func TestNonsenseIsRefusedWithWhatIsWrong(t *testing.T) {
 		"seed 0":                         `seed: "0" is not a whole number from 1 on`,
 		"partition 5%":                   `partition: takes no value, not "5%"`,
 		"partition delay 5ms":            "partition drops every packet: nothing else can be done to them",
+		"rtt 5ms losss 1%":               `"losss" is not an impairment`,
 		"none delay 5ms":                 `"none" is not an impairment`,
 		"delay 1ms\x00":                  "delay: \"1ms\\x00\" is not a duration",
 	} {

@@ -1,7 +1,10 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,15 +43,40 @@ type rule struct {
 
 // condition is a condition with the places of its parts.
 type condition struct {
-	name  string
-	node  ast.Node // the name, else the whole
+	name     string
+	node     ast.Node // the name, else the whole
+	rules    []rule
+	timeline []step
+}
+
+// step is a step with the places of its parts.
+type step struct {
+	Step
 	rules []rule
 }
 
 func (c condition) plain() Condition {
-	out := Condition{Name: c.name}
-	for _, l := range c.rules {
-		out.Links = append(out.Links, l.LinkRule)
+	out := Condition{Name: c.name, Links: plain(c.rules)}
+	for _, s := range c.timeline {
+		s.Step.Links = plain(s.rules)
+		out.Timeline = append(out.Timeline, s.Step)
+	}
+	return out
+}
+
+func plain(rules []rule) []LinkRule {
+	var out []LinkRule
+	for _, l := range rules {
+		out = append(out, l.LinkRule)
+	}
+	return out
+}
+
+// all are the rules of the condition and of its steps.
+func (c condition) all() []rule {
+	out := slices.Clone(c.rules)
+	for _, s := range c.timeline {
+		out = append(out, s.rules...)
 	}
 	return out
 }
@@ -118,14 +146,7 @@ func (r *reader) topologies(to *[]string) func(ast.Node) {
 
 func (r *reader) condition(n ast.Node, what string, baseline bool) condition {
 	c := condition{node: n}
-	known := keys{
-		"links": r.list("links", "[{between: nodes, rtt: 0.6ms}]", func(n ast.Node) {
-			if l, ok := r.link(n); ok {
-				r.overlap(c.rules, l)
-				c.rules = append(c.rules, l)
-			}
-		}),
-	}
+	known := keys{"links": r.links(&c.rules)}
 	required := []string{"links"}
 	if baseline {
 		c.name = BaselineName
@@ -134,17 +155,118 @@ func (r *reader) condition(n ast.Node, what string, baseline bool) condition {
 			c.node = n
 			r.text("name", &c.name, checkText("the name of a condition", 32))(n)
 		}
-		required = append(required, "name")
+		known["timeline"] = r.list("timeline", "[{at: 10s, links: [{between: nodes, impair: partition}]}, {at: 20s, heal: true}]", func(n ast.Node) {
+			if s, ok := r.step(n); ok {
+				c.timeline = append(c.timeline, s)
+			}
+		})
+		known["trace"] = func(n ast.Node) { c.timeline = append(c.timeline, r.trace(n)...) }
+		required = []string{"name"}
 	}
-	r.require(n, r.mapping(n, what, known), what, required...)
+	seen := r.mapping(n, what, known)
+	r.require(n, seen, what, required...)
+	switch {
+	case seen == nil || baseline:
+	case seen["timeline"] != nil && seen["trace"] != nil:
+		r.note(seen["trace"], "a condition has both timeline and trace", "make two conditions of them")
+	case seen["links"] == nil && seen["timeline"] == nil && seen["trace"] == nil:
+		r.require(n, seen, what, "links")
+	}
 	return c
+}
+
+// links reads the rules of a condition or of a step.
+func (r *reader) links(to *[]rule) func(ast.Node) {
+	return r.list("links", "[{between: nodes, rtt: 0.6ms}]", func(n ast.Node) {
+		if l, ok := r.link(n); ok {
+			r.overlap(*to, l)
+			*to = append(*to, l)
+		}
+	})
+}
+
+// step reads one entry of a timeline.
+func (r *reader) step(n ast.Node) (s step, ok bool) {
+	before := len(r.problems)
+	seen := r.mapping(n, "a step", keys{
+		"at":    r.span("at", &s.At),
+		"for":   r.span("for", &s.For),
+		"every": r.span("every", &s.Every),
+		"heal": func(n ast.Node) {
+			b, isBool := n.(*ast.BoolNode)
+			if s.Heal = isBool && b.Value; !s.Heal {
+				r.note(n, fmt.Sprintf("heal must be true, not %s", describe(n)), "without healing leave it out")
+			}
+		},
+		"links": r.links(&s.rules),
+	})
+	if seen == nil {
+		return s, false
+	}
+	has := func(key string) bool { return seen[key] != nil }
+	if has("every") && !has("at") {
+		s.At = s.Every
+	}
+	switch {
+	case !has("at") && !has("every"):
+		r.note(n, "a step does not say when", "add at: 10s, or every: 5s and for: 500ms")
+	case has("heal") && (has("links") || has("for") || has("every")):
+		r.note(n, "a step that heals has at and nothing else", "it brings back what the condition's own links say")
+	case !has("heal") && !has("links"):
+		r.note(n, "a step does not say what changes", "add links: [{between: nodes, impair: partition}], or heal: true")
+	case has("every") && !has("for"):
+		r.note(n, "a step with every needs for", "such as every: 5s, for: 500ms")
+	case has("every") && s.For >= s.Every:
+		r.note(n, fmt.Sprintf("a step every %s for %s never ends", FormatDuration(s.Every), FormatDuration(s.For)), "for must be shorter than every")
+	}
+	return s, len(r.problems) == before
+}
+
+// trace reads a trace file's points as the steps of a timeline.
+func (r *reader) trace(n ast.Node) []step {
+	var (
+		file  string
+		ends  LinkRule
+		place ast.Node
+	)
+	seen := r.mapping(n, "a trace", keys{
+		"file":    func(n ast.Node) { place = n; r.text("file", &file, nil)(n) },
+		"between": func(n ast.Node) { ends.From, ends.To = r.between(n) },
+	})
+	r.require(n, seen, "a trace", "file", "between")
+	if file == "" || ends.From == "" {
+		return nil
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(r.file), file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		r.note(place, "trace: "+err.Error(), "the path is relative to the scenario's file")
+		return nil
+	}
+	points, err := ReadTrace(file, text)
+	if err != nil {
+		r.note(place, "trace: "+err.Error(), "columns are time, rtt, loss and rate: see docs/scenarios.md")
+		return nil
+	}
+	var out []step
+	for _, p := range points {
+		l := rule{ends, n}
+		l.Impairment = p.Impairment
+		out = append(out, step{Step{At: p.At}, []rule{l}})
+	}
+	return out
 }
 
 // link reads one rule. ok is false where it is not whole enough to be judged
 // further.
 func (r *reader) link(n ast.Node) (l rule, ok bool) {
 	before := len(r.problems)
-	var delay, rtt time.Duration
+	var (
+		delay, rtt time.Duration
+		roundTrip  bool // impair was given as rtt
+	)
 	tooLong := func(perWay func(time.Duration) time.Duration) func(time.Duration) string {
 		return func(d time.Duration) string {
 			if err := (netem.Impairment{Delay: perWay(d)}).Validate(); err != nil {
@@ -164,6 +286,22 @@ func (r *reader) link(n ast.Node) (l rule, ok bool) {
 			}
 			return tooLong(func(d time.Duration) time.Duration { return d / 2 })(d)
 		}),
+		"impair": func(n ast.Node) {
+			var text string
+			if r.text("impair", &text, nil)(n); text == "" {
+				return
+			}
+			var err error
+			if l.Impairment, roundTrip, err = netem.Parse(text); err != nil {
+				hint := ""
+				if s := (*netem.SyntaxError)(nil); errors.As(err, &s) {
+					hint = s.Hint
+				}
+				r.note(n, "impair: "+err.Error(), hint)
+			} else if d := l.Impairment.Distribution; d.Name != "" && l.Impairment.Validate() != nil {
+				r.distribution(n, &l.Impairment)
+			}
+		},
 	})
 	if seen == nil {
 		return l, false
@@ -180,20 +318,40 @@ func (r *reader) link(n ast.Node) (l rule, ok bool) {
 	switch {
 	case has("rtt") && has("delay"):
 		r.note(n, "a link has both rtt and delay", "delay is one way, rtt is there and back: keep one of them")
-	case !has("rtt") && !has("delay"):
-		r.note(n, "a link does not say what is done to it", "add rtt: 0.6ms")
-	case has("rtt") && has("from") && has("to"):
+	case has("impair") && (has("rtt") || has("delay")):
+		r.note(n, "a link has both impair and rtt or delay", "write all of it in impair: rtt 0.6ms loss 1%")
+	case !has("rtt") && !has("delay") && !has("impair"):
+		r.note(n, "a link does not say what is done to it", "add rtt: 0.6ms, or impair: rtt 0.6ms loss 1%")
+	case (has("rtt") || roundTrip) && has("from") && has("to"):
 		r.note(n, "rtt is there and back, but from and to are one way", "write delay, or between instead of from and to")
 	}
 	if len(r.problems) > before {
 		return l, false
 	}
-	l.node, l.OneWay, l.Delay = n, has("from"), delay+rtt/2
+	l.node, l.OneWay = n, has("from")
+	l.Impairment.Delay += delay + rtt/2
 	if len(l.paths()) == 0 || l.OneWay && l.From == l.To {
 		r.note(n, fmt.Sprintf("a link from %s to %s leads nowhere", l.From, l.To), "name two different ends, or write between: nodes")
 		return l, false
 	}
 	return l, true
+}
+
+// distribution reads the table of an own distribution, a file beside the
+// scenario's.
+func (r *reader) distribution(n ast.Node, i *netem.Impairment) {
+	file := i.Distribution.Name
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(r.file), file)
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		i.Distribution.Text = string(text)
+		err = i.Validate()
+	}
+	if err != nil {
+		r.note(n, "impair: distribution: "+err.Error(), "known: uniform, normal, pareto, paretonormal; else a file beside the scenario")
+	}
 }
 
 // allEnds are the words for the end of a link.
@@ -254,7 +412,7 @@ func (r *reader) conditions(s *Scenario, conditions []condition) {
 		default:
 			first[c.name] = c.node
 		}
-		for _, l := range c.rules {
+		for _, l := range c.all() {
 			for _, p := range l.paths() {
 				shaped = shaped || p.from == client || p.to == client
 				if judge && !covered[p] {

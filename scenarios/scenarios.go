@@ -3,7 +3,12 @@
 // that a scenario and a profile resolve to.
 package scenarios
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/faultlab/faultlab/netem"
+)
 
 // Plan is a scenario with its profile and the user's flags applied: all that
 // the engine needs to know.
@@ -22,10 +27,103 @@ type Plan struct {
 	Published  []Published
 }
 
-// Condition is one state of the network.
+// Condition is one state of the network, or one course of states.
 type Condition struct {
 	Name  string
 	Links []LinkRule
+	// Timeline changes the links during a window; empty leaves them.
+	Timeline []Step
+}
+
+// Step is one change of a timeline.
+type Step struct {
+	// At is when it begins, since the window began.
+	At time.Duration
+	// For is how long it lasts; 0 is until a later step heals, or to the end.
+	For time.Duration
+	// Every repeats it from At on; 0 is once. Never without For.
+	Every time.Duration
+	// Heal ends all earlier steps that have no end of their own. It has no links.
+	Heal bool
+	// Links take the place of what the condition, and earlier steps, say of
+	// the same paths.
+	Links []LinkRule
+}
+
+// Moment is a change of the links at a time since the window began.
+type Moment struct {
+	At time.Duration
+	// Links are the rules in force from here on; of two that cover the same
+	// path the later one holds.
+	Links []LinkRule
+}
+
+// Moments are the changes of a window of that length, in order. The first is
+// at 0; without a timeline it is the only one.
+func (c Condition) Moments(window time.Duration) []Moment {
+	type span struct {
+		from, to time.Duration
+		links    []LinkRule
+	}
+	var spans []span // in the order of their steps
+	times := []time.Duration{0}
+	for n, s := range c.Timeline {
+		for at := s.At; at < window && !s.Heal; at += s.Every {
+			to := at + s.For
+			if s.For == 0 {
+				to = c.end(n, window)
+			}
+			to = min(to, window)
+			spans = append(spans, span{at, to, s.Links})
+			times = append(times, at, to)
+			if s.Every == 0 {
+				break
+			}
+		}
+	}
+	slices.Sort(times)
+	var out []Moment
+	for _, at := range slices.Compact(times) {
+		if at >= window && at > 0 {
+			break
+		}
+		m := Moment{At: at, Links: slices.Clone(c.Links)}
+		for _, s := range spans {
+			if s.from <= at && at < s.to {
+				m.Links = append(m.Links, s.links...)
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// end is when a step without an end of its own ends: with the next one that
+// heals or that speaks of the same links.
+func (c Condition) end(step int, window time.Duration) time.Duration {
+	sameEnds := func(a, b LinkRule) bool { return a.From == b.From && a.To == b.To && a.OneWay == b.OneWay }
+	own := c.Timeline[step]
+	for _, s := range c.Timeline[step+1:] {
+		if s.Heal || s.For == 0 && slices.EqualFunc(s.Links, own.Links, sameEnds) {
+			return max(s.At, own.At)
+		}
+	}
+	return window
+}
+
+// Rules are all that the condition ever does to links.
+func (c Condition) Rules() []LinkRule {
+	out := slices.Clone(c.Links)
+	for _, s := range c.Timeline {
+		out = append(out, s.Links...)
+	}
+	return out
+}
+
+// Partitions tells whether the condition ever cuts a link: a cluster cannot
+// then be expected to stay whole.
+func (c Condition) Partitions() bool {
+	return slices.ContainsFunc(c.Rules(), func(l LinkRule) bool { return l.Impairment.Partition })
 }
 
 // LinkRule says what is done to the links between two ends, in both
@@ -36,9 +134,9 @@ type LinkRule struct {
 	From, To string
 	// OneWay leaves the direction To -> From alone.
 	OneWay bool
-	// Delay is added in each direction that the rule covers, on top of the
-	// baseline's: half of a given rtt.
-	Delay time.Duration
+	// Impairment is done in each direction that the rule covers. Its delay is
+	// added to the baseline's: half of a given rtt.
+	Impairment netem.Impairment
 }
 
 // Workload is the load of every window.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/faultlab/faultlab/netem"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -71,8 +73,13 @@ func TestAResolvedPlanWrittenAndReadAgainIsTheSamePlan(t *testing.T) {
 	for _, profile := range profiles {
 		want := plan(t, profile, Overrides{Threads: 3, Pairs: 7, Duration: 1500 * time.Millisecond, Topologies: []string{"mgr", "single"}})
 		want.Conditions = append(want.Conditions, Condition{Name: "far", Links: []LinkRule{
-			{From: "n1", To: "n3", OneWay: true, Delay: 250 * time.Microsecond},
-			{From: "n2", To: "n3", Delay: 0},
+			{From: "n1", To: "n3", OneWay: true, Impairment: netem.Impairment{Delay: 250 * time.Microsecond}},
+			{From: "n2", To: "n3"},
+			{From: "n1", To: "n2", Impairment: netem.Impairment{Delay: time.Millisecond, Loss: netem.Random{Chance: netem.Whole / 100}, Seed: 3}},
+		}}, Condition{Name: "cut", Timeline: []Step{
+			{At: time.Second, Links: []LinkRule{{From: "nodes", To: "n3", Impairment: netem.Impairment{Partition: true}}}},
+			{At: 2 * time.Second, Heal: true},
+			{At: 5 * time.Second, Every: 5 * time.Second, For: 500 * time.Millisecond, Links: []LinkRule{{From: "n1", To: "n2", OneWay: true, Impairment: netem.Impairment{Rate: 1e6}}}},
 		}})
 		text, err := want.YAML()
 		if err != nil {
@@ -94,11 +101,11 @@ func TestAResolvedPlanWrittenAndReadAgainIsTheSamePlan(t *testing.T) {
 
 func TestTheLatencyScenarioPutsHalfOfTheRTTOnEachDirection(t *testing.T) {
 	p := plan(t, "quick", Overrides{})
-	want := []LinkRule{{From: "nodes", To: "nodes", Delay: 300 * time.Microsecond}}
+	want := []LinkRule{{From: "nodes", To: "nodes", Impairment: netem.Impairment{Delay: 300 * time.Microsecond}}}
 	if diff := cmp.Diff(want, p.Conditions[0].Links); diff != "" {
 		t.Errorf("links differ (-want +got):\n%s", diff)
 	}
-	if got, want := p.Baseline.Links[0].Delay, 50*time.Microsecond; got != want {
+	if got, want := p.Baseline.Links[0].Impairment.Delay, 50*time.Microsecond; got != want {
 		t.Errorf("baseline: got delay %v, want %v", got, want)
 	}
 }

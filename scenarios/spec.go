@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/faultlab/faultlab/netem"
 )
 
 // Schema is the version of the language.
@@ -49,7 +51,7 @@ const DefaultTolerance = 60 * time.Microsecond
 // lan is the baseline of a scenario that names none.
 var lan = Condition{
 	Name:  BaselineName,
-	Links: []LinkRule{{From: allNodes, To: allNodes, Delay: 50 * time.Microsecond}},
+	Links: []LinkRule{{From: allNodes, To: allNodes, Impairment: netem.Impairment{Delay: 50 * time.Microsecond}}},
 }
 
 // Scenario is a question as its file asks it, read and found possible.
@@ -162,6 +164,7 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 
 func (c Condition) clone() Condition {
 	c.Links = slices.Clone(c.Links)
+	c.Timeline = slices.Clone(c.Timeline)
 	return c
 }
 
@@ -186,7 +189,10 @@ func (l limit) check(name string, n int) string {
 
 // spans are what a time may be at least; all are at most a day. A window below
 // a second has no whole second to tell a stall by.
-var spans = map[string]time.Duration{"warmup": 0, "settle": 0, "window": time.Second}
+var spans = map[string]time.Duration{"warmup": 0, "settle": 0, "window": time.Second, "at": 0, "for": shortestStep, "every": shortestStep}
+
+// shortestStep is what changes of links can follow each other in.
+const shortestStep = 10 * time.Millisecond
 
 func checkSpan(name string, d time.Duration) string {
 	const longest = 24 * time.Hour
@@ -239,9 +245,9 @@ func ends(name string) []string {
 // rtt is what the rule adds to the RTT of a path that it covers.
 func (l LinkRule) rtt() time.Duration {
 	if l.OneWay {
-		return l.Delay
+		return l.Impairment.Delay
 	}
-	return 2 * l.Delay
+	return 2 * l.Impairment.Delay
 }
 
 // smallestRTT is the least that a condition adds to a link, apart from nothing
@@ -249,7 +255,7 @@ func (l LinkRule) rtt() time.Duration {
 func smallestRTT(conditions []Condition) time.Duration {
 	var least time.Duration
 	for _, c := range conditions {
-		for _, l := range c.Links {
+		for _, l := range c.Rules() {
 			if rtt := l.rtt(); rtt > 0 && (least == 0 || rtt < least) {
 				least = rtt
 			}

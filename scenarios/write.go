@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/faultlab/faultlab/netem"
 )
 
 // YAML is the plan as a scenario that resolves to it again, with every default
@@ -12,7 +14,7 @@ func (p Plan) YAML() ([]byte, error) {
 	doc := document{
 		Schema: Schema, Name: p.Scenario, Question: p.Question, Description: p.Description,
 		Topologies: p.Topologies,
-		Baseline:   documentCondition{Links: links(p.Baseline)},
+		Baseline:   documentCondition{Links: links(p.Baseline.Links)},
 		Profiles: map[string]documentProfile{p.Profile: {
 			documentWorkload(p.Workload),
 			documentMeasure{
@@ -23,7 +25,7 @@ func (p Plan) YAML() ([]byte, error) {
 	}
 	doc.Workload.Name = p.Workload.Name
 	for _, c := range p.Conditions {
-		doc.Conditions = append(doc.Conditions, documentCondition{c.Name, links(c)})
+		doc.Conditions = append(doc.Conditions, documentCondition{c.Name, links(c.Links), timeline(c)})
 	}
 	if len(p.Published) > 0 {
 		// A file has one source for all of its figures.
@@ -57,8 +59,17 @@ type document struct {
 }
 
 type documentCondition struct {
-	Name  string         `yaml:"name,omitempty"`
-	Links []documentLink `yaml:"links,flow"`
+	Name     string         `yaml:"name,omitempty"`
+	Links    []documentLink `yaml:"links,flow,omitempty"`
+	Timeline []documentStep `yaml:"timeline,omitempty"`
+}
+
+type documentStep struct {
+	At    duration       `yaml:"at"`
+	Every duration       `yaml:"every,omitempty"`
+	For   duration       `yaml:"for,omitempty"`
+	Heal  bool           `yaml:"heal,omitempty"`
+	Links []documentLink `yaml:"links,flow,omitempty"`
 }
 
 type documentLink struct {
@@ -67,18 +78,35 @@ type documentLink struct {
 	To      string    `yaml:"to,omitempty"`
 	RTT     *duration `yaml:"rtt,omitempty"`
 	Delay   *duration `yaml:"delay,omitempty"`
+	Impair  string    `yaml:"impair,omitempty"`
 }
 
-func links(c Condition) []documentLink {
+func links(rules []LinkRule) []documentLink {
 	var out []documentLink
-	for _, l := range c.Links {
-		d := duration(l.Delay)
-		if l.OneWay {
-			out = append(out, documentLink{From: l.From, To: l.To, Delay: &d})
-			continue
+	for _, l := range rules {
+		w := documentLink{From: l.From, To: l.To}
+		if !l.OneWay {
+			w = documentLink{Between: between{l.From, l.To}}
 		}
-		d *= 2
-		out = append(out, documentLink{Between: between{l.From, l.To}, RTT: &d})
+		d := duration(l.Impairment.Delay)
+		switch {
+		case l.Impairment != netem.Impairment{Delay: l.Impairment.Delay}:
+			w.Impair = l.Impairment.String()
+		case l.OneWay:
+			w.Delay = &d
+		default:
+			d *= 2
+			w.RTT = &d
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func timeline(c Condition) []documentStep {
+	var out []documentStep
+	for _, s := range c.Timeline {
+		out = append(out, documentStep{duration(s.At), duration(s.Every), duration(s.For), s.Heal, links(s.Links)})
 	}
 	return out
 }

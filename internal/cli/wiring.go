@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -106,11 +107,25 @@ func openProber(pairs [][2]netem.Endpoint) (engine.Prober, error) {
 	return prober{p}, nil
 }
 
-func (p prober) Take() []engine.RTT {
-	var out []engine.RTT
-	for _, s := range p.Prober.Take() {
-		low, high := s.MedianInterval()
-		out = append(out, engine.RTT{P50Low: low, P50High: high, From: s.From, To: s.To, Sent: int64(s.Sent), Lost: int64(s.Lost), P50: s.P50, P99: s.P99})
+func (p prober) Take(cuts ...time.Time) [][]engine.RTT {
+	out := make([][]engine.RTT, len(cuts)+1)
+	for _, all := range p.Prober.Take() {
+		for i := range out {
+			s := all
+			if len(cuts) > 0 {
+				from, to := time.Time{}, time.Now().Add(time.Hour)
+				if i > 0 {
+					from = cuts[i-1]
+				}
+				if i < len(cuts) {
+					to = cuts[i]
+				}
+				s = all.Between(from, to)
+			}
+			low, high := s.MedianInterval()
+			out[i] = append(out[i], engine.RTT{From: s.From, To: s.To, Sent: int64(s.Sent), Lost: int64(s.Lost),
+				P50: s.P50, P99: s.P99, P50Low: low, P50High: high})
+		}
 	}
 	return out
 }

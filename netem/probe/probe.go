@@ -39,6 +39,32 @@ type Stat struct {
 	P50, P99   time.Duration
 	// RTTs are all round trips, shortest first.
 	RTTs []time.Duration
+	// Probes are all that were sent, in their order.
+	Probes []Probe
+}
+
+// Probe is one echo request.
+type Probe struct {
+	At   time.Time     // when it was sent
+	RTT  time.Duration // 0 where it was lost
+	Lost bool
+}
+
+// cutGuard is before a change of the link: what is sent within it may meet
+// either state.
+const cutGuard = 100 * time.Millisecond
+
+// Between is what the probes met that were sent from one change of the link to
+// another, apart from those whose reply the second may have met.
+func (s Stat) Between(from, to time.Time) Stat {
+	out := Stat{From: s.From, To: s.To}
+	for _, p := range s.Probes {
+		if !p.At.Before(from) && p.At.Add(p.RTT).Before(to.Add(-cutGuard)) {
+			out.Probes = append(out.Probes, p)
+		}
+	}
+	out.count()
+	return out
 }
 
 const (
@@ -182,9 +208,8 @@ type pair struct {
 	of      Pair
 	fd      int
 	id, seq uint16
-	sent    int
 	waiting map[uint16]time.Time // when each unanswered request was sent
-	rtts    []time.Duration
+	probes  []Probe
 }
 
 func openPair(of Pair) (*pair, error) {
@@ -233,7 +258,6 @@ func (q *pair) send() {
 	binary.BigEndian.PutUint16(b[4:], q.id)
 	binary.BigEndian.PutUint16(b[6:], q.seq)
 	binary.BigEndian.PutUint16(b[2:], checksum(b[:]))
-	q.sent++
 	q.waiting[q.seq] = time.Now()
 	// A request that the kernel drops, for example into a dead emulator, is a
 	// lost one.
@@ -286,23 +310,38 @@ func (q *pair) receive() {
 		// that came without a stamp gets it when it is read: that is no time
 		// of arrival, and the probe did not take place.
 		if came, ok := timestamp(oob[:noob]); ok && came.Before(reading) {
-			q.rtts = append(q.rtts, came.Sub(at))
-		} else {
-			q.sent--
+			q.probes = append(q.probes, Probe{At: at, RTT: came.Sub(at)})
 		}
 	}
 }
 
 func (q *pair) take() Stat {
-	s := Stat{From: q.of.From.Name, To: q.of.To.Name, Sent: q.sent, Lost: len(q.waiting), RTTs: q.rtts}
+	s := Stat{From: q.of.From.Name, To: q.of.To.Name, Probes: q.probes}
+	for _, at := range q.waiting {
+		s.Probes = append(s.Probes, Probe{At: at, Lost: true})
+	}
+	slices.SortFunc(s.Probes, func(a, b Probe) int { return a.At.Compare(b.At) })
+	q.probes = nil
+	clear(q.waiting)
+	s.count()
+	return s
+}
+
+// count fills in what follows from the probes.
+func (s *Stat) count() {
+	for _, p := range s.Probes {
+		s.Sent++
+		if p.Lost {
+			s.Lost++
+		} else {
+			s.RTTs = append(s.RTTs, p.RTT)
+		}
+	}
 	slices.Sort(s.RTTs)
 	if n := len(s.RTTs); n > 0 {
 		s.Min, s.Max = s.RTTs[0], s.RTTs[n-1]
 		s.P50, s.P99 = Quantile(s.RTTs, 0.50), Quantile(s.RTTs, 0.99)
 	}
-	q.sent, q.rtts = 0, nil
-	clear(q.waiting)
-	return s
 }
 
 // Quantile is the smallest of the sorted times that at least the share q of

@@ -50,3 +50,17 @@ func TestQuantileIsAnObservedValue(t *testing.T) {
 		t.Errorf("Quantile of nothing = %d, want 0", got)
 	}
 }
+
+func TestProbesBetweenTwoChangesAreThoseThatMetNeither(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
+	s := Stat{From: "n1", To: "n2", Probes: []Probe{
+		{At: at(-10), RTT: time.Millisecond}, // before
+		{At: at(0), RTT: time.Millisecond}, {At: at(200), Lost: true}, {At: at(400), RTT: 3 * time.Millisecond},
+		{At: at(950), Lost: true},                  // its reply may have met the second change
+		{At: at(800), RTT: 150 * time.Millisecond}, // as may this one
+	}}
+	got := s.Between(at(0), at(1000))
+	if got.Sent != 3 || got.Lost != 1 || got.P50 != time.Millisecond || got.Max != 3*time.Millisecond || got.From != "n1" {
+		t.Errorf("got %+v, want 3 sent, 1 lost, 1 and 3 ms", got)
+	}
+}

@@ -42,8 +42,9 @@ type Engine struct {
 // Prober measures round trips on live links.
 type Prober interface {
 	// Take returns what was measured since the last Take, in the order of the
-	// pairs.
-	Take() []RTT
+	// pairs: for each of the parts into which the cuts divide the time, probes
+	// under way at a cut left out. Without cuts it is one part.
+	Take(cuts ...time.Time) [][]RTT
 	Close() error
 }
 

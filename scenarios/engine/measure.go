@@ -21,6 +21,8 @@ const (
 	downTimeout = 8 * time.Second
 	// catchUpTimeout bounds the wait for replicas before a window.
 	catchUpTimeout = 30 * time.Second
+	// recoverTimeout bounds the wait for a cluster whose links were cut.
+	recoverTimeout = time.Minute
 	// pauseTimeout bounds the wait for transactions in flight.
 	pauseTimeout = 15 * time.Second
 	// healthEvery is how often all nodes are asked during a window.
@@ -56,11 +58,30 @@ type window struct {
 	start     time.Duration // since the run began
 	load      workload.Window
 	latency   results.Latency // of load
-	rtt       []RTT
+	phases    []phase
 	counters  map[string]float64 // after minus before
 	emulator  netem.Counters     // after minus before
 	problems  []string           // of the cluster: it was not what it claims to be
+	troubles  []string           // of the cluster, in a window that cuts its links: no surprise
 	lag       int64              // transactions that the last node was behind at the end
+}
+
+// phase is a part of a window in which the links stayed as they were.
+type phase struct {
+	moment moment
+	length time.Duration
+	rtt    []RTT
+}
+
+// longest is the phase that tells most of a window.
+func (w window) longest() phase {
+	var out phase
+	for _, p := range w.phases {
+		if p.length > out.length || out.rtt == nil {
+			out = p
+		}
+	}
+	return out
 }
 
 // measure builds the lab, measures it and takes it down. An error means that
@@ -191,8 +212,8 @@ func (m *measurement) openEmulator(ctx context.Context, l lab.Lab) (netem.Backen
 // noProber is for labs without links.
 type noProber struct{}
 
-func (noProber) Take() []RTT  { return nil }
-func (noProber) Close() error { return nil }
+func (noProber) Take(cuts ...time.Time) [][]RTT { return make([][]RTT, len(cuts)+1) }
+func (noProber) Close() error                   { return nil }
 
 func (m *measurement) openProber() (Prober, error) {
 	if len(m.net.pairs) == 0 {

@@ -35,7 +35,7 @@ func TestEveryRoundHoldsAllConditionsInRandomOrder(t *testing.T) {
 			w.seed = seed
 			p := plan("mgr")
 			p.Measure.Pairs, p.Measure.ObserverPairs = 9, 2
-			p.Conditions = append(p.Conditions, scenarios.Condition{Name: "far", Links: []scenarios.LinkRule{{From: "nodes", To: "nodes", Delay: time.Millisecond}}})
+			p.Conditions = append(p.Conditions, scenarios.Condition{Name: "far", Links: []scenarios.LinkRule{{From: "nodes", To: "nodes", Impairment: netem.Impairment{Delay: time.Millisecond}}}})
 			run, err := w.run(t, t.Context(), p)
 			if err != nil {
 				t.Fatal(err)
@@ -75,11 +75,9 @@ func TestTheBaselineGoesThroughTheEmulatorAndTheObserverWindowDoesNot(t *testing
 		w := newWorld()
 		seen := map[string]time.Duration{}
 		w.judge = func(at Progress) []string {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			seen[at.Condition] = -1
-			if w.delays != nil {
-				seen[at.Condition] = w.delays[hop{"n2", "n3"}]
+			if f := w.faultsAt(time.Now()); f != nil {
+				seen[at.Condition] = f[hop{"n2", "n3"}].Delay
 			}
 			return nil
 		}

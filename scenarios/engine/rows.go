@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/results"
 	"github.com/faultlab/faultlab/results/stats"
 	"github.com/faultlab/faultlab/scenarios"
@@ -68,7 +70,7 @@ func (m *measurement) bare() map[string]time.Duration {
 		if w.condition != scenarios.BaselineName {
 			continue
 		}
-		for _, r := range w.rtt {
+		for _, r := range w.longest().rtt {
 			all[r.From+" "+r.To] = append(all[r.From+" "+r.To], float64(r.P50))
 		}
 	}
@@ -97,39 +99,93 @@ func (m *measurement) judge(w window, bare map[string]time.Duration) []string {
 	if m.net == nil {
 		return out
 	}
+	for _, p := range w.phases {
+		out = append(out, m.judgePhase(p, bare)...)
+	}
+	return out
+}
+
+// judgePhase lists what of a phase's links was not as asked. A phase that is
+// too short for its probes to tell is not judged, unless it is the only one.
+func (m *measurement) judgePhase(ph phase, bare map[string]time.Duration) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	measured := map[[2]string]RTT{}
-	for _, r := range w.rtt {
+	for _, r := range ph.rtt {
 		measured[[2]string{r.From, r.To}] = r
 	}
-	tolerance := m.plan.Measure.RTTTolerance
 	for _, p := range m.net.pairs {
 		r, name := measured[p], p[0]+" to "+p[1]
-		if r.Lost > 0 {
-			out = append(out, fmt.Sprintf("%d of %d probes %s were lost", r.Lost, r.Sent, name))
-		}
-		if r.Sent-r.Lost < minProbes {
-			out = append(out, fmt.Sprintf("only %d probes %s: too few to prove its rtt", r.Sent-r.Lost, name))
+		there, back := m.net.ways(ph.moment, p)[0], m.net.ways(ph.moment, p)[1]
+		short := ph.length > 0 && ph.length < shortPhase && m.plan.Measure.Window > shortPhase
+		if there.Partition || back.Partition {
+			switch {
+			case r.Sent > r.Lost:
+				say("%d of %d probes %s passed a link that was cut", r.Sent-r.Lost, r.Sent, name)
+			case r.Sent == 0 && !short:
+				say("no probes %s: nothing proves that the link was cut", name)
+			}
 			continue
 		}
+		if off := lossOff(r, name, there, back); off != "" {
+			say("%s", off)
+		}
+		if r.Sent-r.Lost < minProbes {
+			if !short {
+				say("only %d probes %s: too few to prove its rtt", r.Sent-r.Lost, name)
+			}
+			continue
+		}
+		tolerance := m.plan.Measure.RTTTolerance + there.Jitter + back.Jitter
 		// An emulator that is not in the path is missed in the baseline too,
 		// which is its own measure in all else.
-		if least := m.net.emulated(w.condition, p); r.P50 < least-tolerance {
-			out = append(out, fmt.Sprintf("rtt %s was %.3f ms, less than the %.3f that the emulator was asked to add (tolerance %.3f)",
-				name, ms(r.P50), ms(least), ms(tolerance)))
+		if least := there.Delay + back.Delay; !there.Overtakes() && !back.Overtakes() && r.P50 < least-tolerance {
+			say("rtt %s was %.3f ms, less than the %.3f that the emulator was asked to add (tolerance %.3f)",
+				name, ms(r.P50), ms(least), ms(tolerance))
 			continue
 		}
 		b, ok := bare[p[0]+" "+p[1]]
 		if !ok {
-			out = append(out, "no baseline window yet to measure the rtt "+name+" against")
+			say("no baseline window yet to measure the rtt %s against", name)
 			continue
 		}
-		asked := m.net.asked(w.condition, p)
-		if off := r.P50 - b - asked; r.within(b+asked) > tolerance {
-			out = append(out, fmt.Sprintf("rtt %s was %.3f ms: %+.3f ms from the asked %.3f above the bare %.3f (tolerance %.3f)",
-				name, ms(r.P50), ms(off), ms(asked), ms(b), ms(tolerance)))
+		asked := m.net.asked(ph.moment, p)
+		if off := r.P50 - b - asked; !there.Queues() && !back.Queues() && !there.Overtakes() && !back.Overtakes() && r.within(b+asked) > tolerance {
+			say("rtt %s was %.3f ms: %+.3f ms from the asked %.3f above the bare %.3f (tolerance %.3f)",
+				name, ms(r.P50), ms(off), ms(asked), ms(b), ms(tolerance))
 		}
 	}
 	return out
+}
+
+// shortPhase is below which a phase may have too few probes to prove anything.
+const shortPhase = 2 * time.Second
+
+// lossOff tells where the probes lost are not as many as asked: outside of the
+// 99.9% interval of a binomial distribution, widened tenfold in variance where
+// losses come in bursts.
+func lossOff(r RTT, name string, there, back netem.Impairment) string {
+	pass := (1 - there.LossRate()) * (1 - back.LossRate())
+	pass *= (1 - there.CorruptRate()) * (1 - back.CorruptRate())
+	if pass == 1 && !there.Queues() && !back.Queues() {
+		if r.Lost > 0 {
+			return fmt.Sprintf("%d of %d probes %s were lost", r.Lost, r.Sent, name)
+		}
+		return ""
+	}
+	n, p := float64(r.Sent), 1-pass
+	variance := n * p * (1 - p)
+	if there.Bursty() || back.Bursty() {
+		variance *= 10
+	}
+	off := float64(r.Lost) - n*p
+	if there.Queues() || back.Queues() { // a full queue loses too
+		off = min(off, 0)
+	}
+	if math.Abs(off) > 3.3*math.Sqrt(variance)+2 {
+		return fmt.Sprintf("%d of %d probes %s were lost, which is not the asked %.3g%%", r.Lost, r.Sent, name, 100*p)
+	}
+	return ""
 }
 
 // within is how far the median certainly is from want: of the medians that the
@@ -146,7 +202,7 @@ func (r RTT) within(want time.Duration) time.Duration {
 // present puts a window into the words of results.
 func (m *measurement) present(w window, reasons []string) results.Window {
 	var p50, p99 []float64
-	for _, r := range w.rtt {
+	for _, r := range w.longest().rtt {
 		p50 = append(p50, ms(r.P50))
 		p99 = append(p99, ms(r.P99))
 	}
@@ -192,6 +248,7 @@ func (m *measurement) row(condition string, bare map[string]time.Duration, reaso
 	var used []window
 	taken, broken := 0, 0
 	var why []string
+	var troubles []string
 	lag := int64(0)
 	for i, w := range m.windows {
 		if w.condition != condition {
@@ -206,6 +263,7 @@ func (m *measurement) row(condition string, bare map[string]time.Duration, reaso
 			continue
 		}
 		used = append(used, w)
+		troubles = append(troubles, w.troubles...)
 		tps = append(tps, w.load.TPS())
 		cpu = append(cpu, w.emulatorCPU())
 		hist.Merge(w.load.Latency)
@@ -246,6 +304,9 @@ func (m *measurement) row(condition string, bare map[string]time.Duration, reaso
 	case taken == 0:
 		row.InvalidReasons = append(row.InvalidReasons, "not measured yet")
 	}
+	if troubles = unique(troubles); len(troubles) > 0 {
+		row.Warnings = append(row.Warnings, "while links were cut: "+strings.Join(troubles, "; "))
+	}
 	if row.Windows > 0 && row.Windows < taken {
 		row.Warnings = append(row.Warnings, fmt.Sprintf("%d of %d windows were INVALID and left out: %s", taken-row.Windows, taken, why[0]))
 	}
@@ -272,13 +333,18 @@ func (m *measurement) rtt(condition string, used []window, bare map[string]time.
 	var bares, p50s, p99s []float64
 	worst := 0.0
 	for _, p := range m.net.pairs {
-		asked := ms(m.net.asked(condition, p))
+		asked := 0.0
+		if len(used) > 0 {
+			asked = ms(m.net.asked(used[0].longest().moment, p))
+		} else if c := m.net.course(condition); len(c) == 1 {
+			asked = ms(m.net.asked(c[0], p))
+		}
 		out.Asked = max(out.Asked, asked)
 		b := ms(bare[p[0]+" "+p[1]])
 		bares = append(bares, b)
 		var own []float64
 		for _, w := range used {
-			for _, r := range w.rtt {
+			for _, r := range w.longest().rtt {
 				if r.From != p[0] || r.To != p[1] {
 					continue
 				}

@@ -27,9 +27,10 @@ func fixed(windows ...window) *measurement {
 	p := plan("mgr")
 	p.Measure.Pairs = 5
 	ends := []string{"n1", "n2"}
-	n := &network{hops: []hop{{"n1", "n2"}, {"n2", "n1"}}, pairs: [][2]string{{"n1", "n2"}}, conditions: map[string]delays{}}
-	n.baseline, _ = resolve(p.Baseline, ends)
-	n.conditions["+0.6ms"], _ = resolve(p.Conditions[0], ends)
+	n := &network{hops: []hop{{"n1", "n2"}, {"n2", "n1"}}, pairs: [][2]string{{"n1", "n2"}}, conditions: map[string][]moment{}}
+	n.baseline, _ = resolve(p.Baseline.Links, ends)
+	added, _ := resolve(p.Conditions[0].Links, ends)
+	n.conditions["+0.6ms"] = []moment{{added: added}}
 	w := newWorld()
 	return &measurement{runner: &runner{Engine: w.engine(), plan: p}, topology: w.topologies["mgr"], net: n, windows: windows}
 }
@@ -47,7 +48,11 @@ func second(condition string, round int, transactions int64, latency, rtt time.D
 		load: workload.Window{Start: start, End: start.Add(time.Second), Latency: h, Transactions: transactions, Busy: 0.99,
 			Samples: []workload.Sample{{Length: time.Second, Transactions: transactions}}}}
 	if rtt > 0 {
-		w.rtt = []RTT{{From: "n1", To: "n2", Sent: 40, P50: rtt, P99: 2 * rtt}}
+		w.phases = []phase{{length: time.Second, rtt: []RTT{{From: "n1", To: "n2", Sent: 40, P50: rtt, P99: 2 * rtt}}}}
+		if condition == "+0.6ms" {
+			ways := netem.Impairment{Delay: 300 * time.Microsecond}
+			w.phases[0].moment.added = faults{{"n1", "n2"}: ways, {"n2", "n1"}: ways}
+		}
 	}
 	return w
 }
@@ -163,26 +168,27 @@ func TestRowsThatWereNotReachedSaySo(t *testing.T) {
 func TestConditionsResolveToHops(t *testing.T) {
 	us := time.Microsecond
 	rule := func(from, to string, oneWay bool, d time.Duration) scenarios.LinkRule {
-		return scenarios.LinkRule{From: from, To: to, OneWay: oneWay, Delay: d}
+		return scenarios.LinkRule{From: from, To: to, OneWay: oneWay, Impairment: netem.Impairment{Delay: d}}
 	}
+	d := func(d time.Duration) netem.Impairment { return netem.Impairment{Delay: d} }
 	for _, c := range []struct {
 		name  string
 		rules []scenarios.LinkRule
 		nodes []string
-		want  delays
+		want  faults
 	}{
 		{"between nodes, each direction once", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us)}, []string{"n1", "n2"},
-			delays{{"n1", "n2"}: 50 * us, {"n2", "n1"}: 50 * us}},
+			faults{{"n1", "n2"}: d(50 * us), {"n2", "n1"}: d(50 * us)}},
 		{"one way", []scenarios.LinkRule{rule("n1", "nodes", true, 50*us)}, []string{"n1", "n2", "n3"},
-			delays{{"n1", "n2"}: 50 * us, {"n1", "n3"}: 50 * us}},
+			faults{{"n1", "n2"}: d(50 * us), {"n1", "n3"}: d(50 * us)}},
 		{"client", []scenarios.LinkRule{rule("client", "nodes", false, 9*us)}, []string{"n1"},
-			delays{{"client", "n1"}: 9 * us, {"n1", "client"}: 9 * us}},
-		{"rules add up", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n1", "n2", true, 7*us)}, []string{"n1", "n2"},
-			delays{{"n1", "n2"}: 57 * us, {"n2", "n1"}: 50 * us}},
-		{"one node has no links to others", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n2", "n3", false, us)}, []string{"n1"}, delays{}},
-		{"nothing added is still emulated", []scenarios.LinkRule{rule("n1", "n2", true, 0)}, []string{"n1", "n2"}, delays{{"n1", "n2"}: 0}},
+			faults{{"client", "n1"}: d(9 * us), {"n1", "client"}: d(9 * us)}},
+		{"the later rule holds", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n1", "n2", true, 7*us)}, []string{"n1", "n2"},
+			faults{{"n1", "n2"}: d(7 * us), {"n2", "n1"}: d(50 * us)}},
+		{"one node has no links to others", []scenarios.LinkRule{rule("nodes", "nodes", false, 50*us), rule("n2", "n3", false, us)}, []string{"n1"}, faults{}},
+		{"nothing added is still emulated", []scenarios.LinkRule{rule("n1", "n2", true, 0)}, []string{"n1", "n2"}, faults{{"n1", "n2"}: d(0)}},
 	} {
-		got, err := resolve(scenarios.Condition{Name: c.name, Links: c.rules}, c.nodes)
+		got, err := resolve(c.rules, c.nodes)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -329,8 +335,8 @@ func TestALinkToTheClientGivesSingleNoConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		p := plan("single", "mgr")
-		p.Baseline.Links = []scenarios.LinkRule{{From: "client", To: "nodes", Delay: 50 * time.Microsecond}}
-		p.Conditions[0].Links = []scenarios.LinkRule{{From: "client", To: "nodes", Delay: 300 * time.Microsecond}}
+		p.Baseline.Links = []scenarios.LinkRule{{From: "client", To: "nodes", Impairment: netem.Impairment{Delay: 50 * time.Microsecond}}}
+		p.Conditions[0].Links = []scenarios.LinkRule{{From: "client", To: "nodes", Impairment: netem.Impairment{Delay: 300 * time.Microsecond}}}
 		run, err := w.run(t, t.Context(), p)
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,63 @@ func (s *session) shape(ctx context.Context, condition string) error {
 	if condition == noEmulator {
 		return s.emulator.Clear(ctx)
 	}
-	return s.emulator.Apply(ctx, s.net.links(condition))
+	return s.emulator.Apply(ctx, s.net.links(s.net.course(condition)[0]))
+}
+
+// follow puts the links through the course of a condition, from its second
+// moment on, and returns when each change was made. It ends with ctx.
+func (s *session) follow(ctx context.Context, condition string) (cuts []time.Time, err error) {
+	if s.emulator == nil || condition == noEmulator {
+		return nil, nil
+	}
+	began := time.Now()
+	for _, m := range s.net.course(condition)[1:] {
+		select {
+		case <-ctx.Done():
+			return cuts, nil
+		case <-time.After(time.Until(began.Add(m.at))):
+		}
+		if err := s.emulator.Apply(context.WithoutCancel(ctx), s.net.links(m)); err != nil {
+			return cuts, err
+		}
+		cuts = append(cuts, time.Now())
+		s.event(s.topology.Name(), "", "fault", fmt.Sprintf("%s: at %s %s", condition, scenarios.FormatDuration(m.at), s.net.describe(m)))
+	}
+	return cuts, nil
+}
+
+// condition finds one by its name; the baseline and no emulator are none.
+func (s *session) condition(name string) scenarios.Condition {
+	for _, c := range s.plan.Conditions {
+		if c.Name == name {
+			return c
+		}
+	}
+	return scenarios.Condition{}
+}
+
+// heal brings the baseline back after a window that cut links, and waits until
+// the cluster is whole again.
+func (s *session) heal(ctx context.Context) error {
+	if err := s.shape(ctx, scenarios.BaselineName); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(recoverTimeout); ; {
+		p := s.topology.Health(ctx, s.cluster).Problems()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the cluster was not whole again %v after its links: %s", recoverTimeout, p[0])
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // window measures one window. With the load at rest the cluster catches up and
@@ -111,8 +167,9 @@ func (s *session) window(ctx context.Context, condition string, round int) (*win
 	w.start = time.Since(s.began)
 	stop := s.watch(ctx, w, roles)
 	p.Step = "measure"
-	load, err := s.timed(ctx, s.plan.Measure.Window, p)
-	w.load, w.latency, w.rtt = load, latency(load.Latency), s.probes.Take()
+	cuts, load, err := s.timed(ctx, condition, p)
+	w.load, w.latency = load, latency(load.Latency)
+	w.phases = s.phases(condition, load, cuts, s.probes.Take(cuts...))
 	emAfter, emErr := s.counters(context.WithoutCancel(ctx))
 	w.problems = append(w.problems, stop()...)
 	if ctx.Err() != nil {
@@ -132,6 +189,12 @@ func (s *session) window(ctx context.Context, condition string, round int) (*win
 	w.problems = append(w.problems, roleChanges(roles, h)...)
 	w.problems = append(w.problems, s.topology.Judge(before, after)...)
 	w.problems = unique(w.problems)
+	if s.condition(condition).Partitions() {
+		w.problems, w.troubles = nil, w.problems
+		for _, p := range w.troubles {
+			s.event(s.topology.Name(), "", "health", p)
+		}
+	}
 	for _, n := range h.Nodes {
 		w.lag = max(w.lag, n.Lag)
 	}
@@ -141,6 +204,11 @@ func (s *session) window(ctx context.Context, condition string, round int) (*win
 			s.event(s.topology.Name(), "", "health", p)
 		}
 		return w, fmt.Errorf("cluster failed in the %s window of pair %d: %s", condition, round, w.problems[0])
+	}
+	if s.condition(condition).Partitions() {
+		p.Step = "heal"
+		s.tell(p)
+		return w, s.heal(ctx)
 	}
 	return w, nil
 }
@@ -235,11 +303,43 @@ func (s *session) counters(ctx context.Context) (netem.Counters, error) {
 	return s.emulator.Counters(ctx)
 }
 
-// timed measures the load for d and tells its TPS meanwhile.
-func (s *session) timed(ctx context.Context, d time.Duration, p Progress) (workload.Window, error) {
+// timed measures the load for a window, tells its TPS meanwhile, and puts the
+// links through the condition's course.
+func (s *session) timed(ctx context.Context, condition string, p Progress) (cuts []time.Time, load workload.Window, err error) {
 	stop := s.ticker(p)
 	defer stop()
-	return s.load.Measure(ctx, d)
+	course, end := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		cuts, err = s.follow(course, condition)
+		done <- err
+	}()
+	load, err = s.load.Measure(ctx, s.plan.Measure.Window)
+	end()
+	if cerr := <-done; err == nil {
+		err = cerr
+	}
+	return cuts, load, err
+}
+
+// phases puts together what the links were asked for and what was measured.
+func (s *session) phases(condition string, load workload.Window, cuts []time.Time, rtts [][]RTT) []phase {
+	if s.net == nil {
+		return nil
+	}
+	course := s.net.course(condition)
+	var out []phase
+	from := load.Start
+	for i, rtt := range rtts {
+		to := load.End
+		if i < len(cuts) {
+			to = cuts[i]
+		}
+		out = append(out, phase{course[i], to.Sub(from), rtt})
+		from = to
+	}
+	return out
 }
 
 // sleep lets the load run for d.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -46,8 +47,15 @@ type world struct {
 
 	mu     sync.Mutex
 	at     Progress
-	delays map[hop]time.Duration // nil: no emulator in the path
+	states []state
 	opened int                   // emulators, and probers, that were not closed
+}
+
+// state is what links were put to at a time; nil faults is no emulator in the
+// path.
+type state struct {
+	at     time.Time
+	faults faults
 }
 
 const wire = 20 * time.Microsecond // round trip of a link that nothing is done to
@@ -131,10 +139,25 @@ func (w *world) nothingLeft(t *testing.T) {
 }
 
 // roundTrip of a pair as the links are now.
-func (w *world) roundTrip(a, b string) time.Duration {
+func (w *world) roundTrip(a, b string) time.Duration { rtt, _ := w.linkAt(time.Now(), a, b); return rtt }
+
+// linkAt is the round trip of a pair at a time, and whether it was cut.
+func (w *world) linkAt(t time.Time, a, b string) (rtt time.Duration, cut bool) {
+	f := w.faultsAt(t)
+	there, back := f[hop{a, b}], f[hop{b, a}]
+	return wire + there.Delay + back.Delay, there.Partition || back.Partition
+}
+
+// faultsAt are what the links were put to at a time.
+func (w *world) faultsAt(t time.Time) faults {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return wire + w.delays[hop{a, b}] + w.delays[hop{b, a}]
+	for _, s := range slices.Backward(w.states) {
+		if !s.at.After(t) {
+			return s.faults
+		}
+	}
+	return nil
 }
 
 // run carries a plan out and checks that nothing is left of it.
@@ -149,7 +172,7 @@ func (w *world) run(t *testing.T, ctx context.Context, plan scenarios.Plan) (res
 // plan is 0.6 ms on a LAN, in windows that are short for a bubble too.
 func plan(topologies ...string) scenarios.Plan {
 	between := func(rtt time.Duration) []scenarios.LinkRule {
-		return []scenarios.LinkRule{{From: "nodes", To: "nodes", Delay: rtt / 2}}
+		return []scenarios.LinkRule{{From: "nodes", To: "nodes", Impairment: netem.Impairment{Delay: rtt / 2}}}
 	}
 	return scenarios.Plan{
 		Scenario: "test", Question: "What does it cost?", Profile: "quick", Topologies: topologies,
@@ -257,19 +280,21 @@ func (*fakeEmulator) Name() string { return "fake" }
 func (f *fakeEmulator) Apply(_ context.Context, links []netem.Link) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.delays == nil {
-		f.delays = map[hop]time.Duration{}
+	now := faults{}
+	if n := len(f.states); n > 0 {
+		maps.Copy(now, f.states[n-1].faults)
 	}
 	for _, l := range links {
-		f.delays[hop{l.From.Name, l.To.Name}] = l.Impairment.Delay
+		now[hop{l.From.Name, l.To.Name}] = l.Impairment
 	}
+	f.states = append(f.states, state{time.Now(), now})
 	return nil
 }
 
 func (f *fakeEmulator) Clear(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.delays = nil
+	f.states = append(f.states, state{at: time.Now()})
 	return nil
 }
 
@@ -297,10 +322,22 @@ type fakeProber struct {
 	pairs [][2]netem.Endpoint
 }
 
-func (f *fakeProber) Take() []RTT {
+func (f *fakeProber) Take(cuts ...time.Time) [][]RTT {
+	var parts [][]RTT
+	for _, end := range append(cuts, time.Now()) {
+		parts = append(parts, f.part(end.Add(-1)))
+	}
+	return parts
+}
+
+func (f *fakeProber) part(at time.Time) []RTT {
 	var out []RTT
 	for _, p := range f.pairs {
-		rtt := f.roundTrip(p[0].Name, p[1].Name)
+		rtt, cut := f.linkAt(at, p[0].Name, p[1].Name)
+		if cut {
+			out = append(out, RTT{From: p[0].Name, To: p[1].Name, Sent: 60, Lost: 60})
+			continue
+		}
 		out = append(out, RTT{From: p[0].Name, To: p[1].Name, Sent: 60, P50: rtt, P99: rtt + 50*time.Microsecond})
 	}
 	if f.rtt != nil {
