@@ -42,14 +42,17 @@ type Run struct {
 
 // Environment is the machine and the software that measured.
 type Environment struct {
-	Kernel      string            `json:"kernel"`
-	CPUs        int               `json:"cpus"`
-	CPUModel    string            `json:"cpu_model,omitempty"`
-	MemoryBytes int64             `json:"memory_bytes"`
-	Provider    string            `json:"provider"`
-	Emulator    string            `json:"emulator"`
-	Servers     map[string]string `json:"servers"` // flavor -> version, as the servers said
-	Faultlab    string            `json:"faultlab,omitempty"`
+	Kernel      string `json:"kernel"`
+	CPUs        int    `json:"cpus"`
+	CPUModel    string `json:"cpu_model,omitempty"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	// FlushMS is how long the disk of the data takes to keep a write for good,
+	// which every commit waits for; 0 is not known.
+	FlushMS  float64           `json:"flush_ms,omitempty"`
+	Provider string            `json:"provider"`
+	Emulator string            `json:"emulator"`
+	Servers  map[string]string `json:"servers"` // flavor -> version, as the servers said
+	Faultlab string            `json:"faultlab,omitempty"`
 }
 
 // Workload is the load as it was resolved from scenario, profile and flags.

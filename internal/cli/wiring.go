@@ -148,6 +148,9 @@ func newEngine(ctx *cli.Context, report func(string)) (*engine.Engine, error) {
 // environment describes this machine.
 func environment() results.Environment {
 	env := results.Environment{CPUs: runtime.NumCPU(), Faultlab: version(), Servers: map[string]string{}}
+	if d, err := lab.FlushTime(lab.StateDir()); err == nil {
+		env.FlushMS = float64(d) / float64(time.Millisecond)
+	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		env.Kernel = unix.ByteSliceToString(u.Release[:])

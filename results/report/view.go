@@ -136,7 +136,7 @@ func facts(run results.Run) []Fact {
 		kernel = "kernel " + e.Kernel
 	}
 	var machine []string
-	for _, s := range []string{kernel, cpus, e.CPUModel, memory(e.MemoryBytes)} {
+	for _, s := range []string{kernel, cpus, e.CPUModel, memory(e.MemoryBytes), flush(e.FlushMS)} {
 		if s = clean(s); s != "" {
 			machine = append(machine, s)
 		}
@@ -164,6 +164,13 @@ func memory(bytes int64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+}
+
+func flush(ms float64) string {
+	if ms <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g ms a flush to disk", ms)
 }
 
 type builder struct {
@@ -398,6 +405,15 @@ func (b builder) published(v *View) {
 }
 
 func (b builder) notes(v *View) {
+	asked := 0.0
+	for _, r := range b.run.Rows {
+		if r.RTT != nil {
+			asked = max(asked, r.RTT.Asked)
+		}
+	}
+	if f := b.run.Environment.FlushMS; f > asked && asked > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("the disk takes %.3g ms to flush, more than the %.3g ms of latency: where commits wait for the disk, latency hides behind it (labs in memory: XDG_STATE_HOME=/dev/shm faultlab run ...)", f, asked))
+	}
 	for _, n := range b.run.Notes {
 		v.Notes = append(v.Notes, clean(n))
 	}
