@@ -3,6 +3,7 @@ package wire
 import (
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -19,18 +20,17 @@ type engine struct {
 	clock clock
 
 	ports []*port
-	lines []*line
 	pool  pool
 	fds   []unix.PollFd // the bell, then every port's ring
 
 	lastLook time.Duration // into the rings
+	busy     bool          // something was in them
 	minDelay time.Duration // of all lines
 	lead     time.Duration // by which wake-ups are asked for early
 	nap      time.Duration // up to which it costs less to wait awake
 	awake    allowance     // for waiting awake
-	sent     []time.Duration
 
-	total netem.Counters
+	total netem.Counters // without what lines count themselves
 	late  lateness
 
 	bell     int // eventfd: a command waits
@@ -56,6 +56,9 @@ type tuning struct {
 	maxAwake float64
 	// smooth is over how many wake-ups the lead is averaged.
 	smooth int
+	// blind bounds how long the engine does not look into the rings while packets
+	// arrive: until they are full at the pace of the fastest senders.
+	blind time.Duration
 }
 
 // allowance is time that grows by a share of the time that passes, up to a
@@ -79,6 +82,7 @@ var defaultTuning = tuning{
 	maxNap:   50 * time.Microsecond,
 	maxAwake: 0.03,
 	smooth:   16,
+	blind:    2 * time.Millisecond,
 }
 
 func newEngine(t tuning) (*engine, error) {
@@ -168,13 +172,11 @@ func (e *engine) obey() {
 // watch brings what follows from ports and lines up to date.
 func (e *engine) watch() {
 	e.fds = append(e.fds[:0], unix.PollFd{Fd: int32(e.bell), Events: unix.POLLIN})
-	e.lines = e.lines[:0]
 	e.minDelay = netem.MaxDelay
 	for _, p := range e.ports {
 		e.fds = append(e.fds, unix.PollFd{Fd: int32(p.recv), Events: unix.POLLIN})
-		for _, d := range p.dests {
-			e.lines = append(e.lines, d.line)
-			e.minDelay = min(e.minDelay, d.line.delay)
+		for _, l := range p.lines {
+			e.minDelay = min(e.minDelay, l.minDelay())
 		}
 	}
 }
@@ -183,63 +185,142 @@ func (e *engine) watch() {
 func (e *engine) collect() {
 	now, wall := e.clock.now()
 	e.lastLook = now
+	e.busy = false
 	for _, p := range e.ports {
-		for range frameCount { // at most once round
+		for range p.frames { // at most once round
 			a, ok := p.arrived()
 			if !ok {
 				break
 			}
-			b, l := a.frame, p.line(a.frame)
-			switch {
-			case l == nil: // not redirected by us: the kernel's own chatter
-				b = nil
-			case a.cut:
-				b = nil
-			case a.large:
-				b = e.pool.get(bigBuffer)
-			default:
-				if b = e.pool.get(len(a.frame)); b != nil {
-					copy(b, a.frame)
-				}
-			}
-			if a.large {
-				n := p.takeLarge(b)
-				if n == 0 && b != nil {
-					e.pool.put(b)
-				}
-				b = b[:n]
-			}
-			p.free()
-			switch {
-			case l == nil:
-			case len(b) == 0:
+			e.busy = true
+			// A stamp from the future is a wall clock that was set back.
+			at := now - max(0, time.Duration(wall-a.wall))
+			l := p.table.find(a.frame)
+			if l == nil || l.faults != nil {
+				e.decide(p, l, a, at)
+			} else if b := e.take(p, a); b != nil {
+				p.push(l, packet{at, b})
+			} else {
 				e.total.Overrun++
-			default:
-				// A stamp from the future is a wall clock that was set back.
-				l.q.push(packet{now - max(0, time.Duration(wall-a.wall)), b})
 			}
 		}
 	}
+}
+
+// decide does to a packet what delay alone does not.
+func (e *engine) decide(p *port, l *line, a arrival, at time.Duration) {
+	if l == nil {
+		// Its filter has just been taken out, or the sink speaks for itself.
+		if p.fromSink(a.frame) {
+			e.drop(p, a)
+		} else if b := e.take(p, a); b != nil {
+			e.total.Packets++
+			e.total.Bytes += uint64(len(b) - vnetHeader)
+			e.send(p, b, at)
+		} else {
+			e.total.Overrun++
+		}
+		return
+	}
+	f := l.faults
+	v := f.fate.Decide()
+	if v.N == 0 {
+		e.drop(p, a)
+		l.dropped++
+		return
+	}
+	b := e.take(p, a)
+	if b == nil {
+		e.total.Overrun++
+		return
+	}
+	for i, fate := range v.Copies[:v.N] {
+		c := packet{at, b}
+		if i < v.N-1 {
+			if c.b = e.pool.get(len(b)); c.b == nil {
+				e.total.Overrun++
+				continue
+			}
+			copy(c.b, b)
+		}
+		if l.q.len() >= f.limit {
+			e.pool.put(c.b)
+			if f.lossy {
+				l.dropped++
+			} else {
+				e.total.Overrun++
+			}
+			continue
+		}
+		if fate.Flip >= 0 {
+			c.flip(fate.Flip)
+		}
+		if fate.Ahead {
+			l.packets++
+			l.bytes += uint64(c.size())
+			e.send(p, c.b, at)
+			continue
+		}
+		c.at += max(fate.Offset, -l.delay)
+		p.push(l, c)
+	}
+}
+
+// take copies the packet that came first and frees its slot. It gives nil when
+// the packet is lost.
+func (e *engine) take(p *port, a arrival) (b []byte) {
+	switch {
+	case a.cut:
+	case a.large:
+		b = e.pool.get(bigBuffer)
+		n := p.takeLarge(b)
+		if n == 0 && b != nil {
+			e.pool.put(b)
+			b = nil
+		}
+		b = b[:n]
+	default:
+		if b = e.pool.get(len(a.frame)); b != nil {
+			copy(b, a.frame)
+		}
+	}
+	p.free()
+	return b
+}
+
+// drop frees the slot of the packet that came first.
+func (e *engine) drop(p *port, a arrival) {
+	if a.large {
+		p.takeLarge(nil)
+	}
+	p.free()
+}
+
+// send queues a packet to leave with the next flush, whose time to leave was at.
+func (e *engine) send(p *port, b []byte, at time.Duration) {
+	if len(p.held) == sendBatch {
+		e.flush(p)
+	}
+	p.queue(b, at)
 }
 
 // release sends what is due, up to early before its time.
 func (e *engine) release(early time.Duration) {
 	now, _ := e.clock.now()
 	for _, p := range e.ports {
-		for i := range p.dests {
-			l := p.dests[i].line
+		for i := 0; i < len(p.active); {
+			l := p.active[i]
 			for {
-				at, ok := l.deadline()
-				if !ok || at > now+early {
+				at := l.deadline()
+				if at > now+early {
+					i++
 					break
 				}
-				b := l.q.peek().b
-				if !p.queue(b) {
-					e.flush(p)
-					continue
+				e.send(p, l.q.peek().b, at)
+				if l.pop(); l.q.len() == 0 {
+					p.idle(i)
+					break
 				}
-				l.q.pop()
-				e.sent = append(e.sent, at)
 			}
 		}
 		if len(p.held) > 0 {
@@ -248,19 +329,27 @@ func (e *engine) release(early time.Duration) {
 	}
 }
 
+// drain sends all that lines of a port hold, whatever its time.
+func (e *engine) drain(p *port, lines []*line) {
+	now, _ := e.clock.now()
+	for _, l := range lines {
+		for l.q.len() > 0 {
+			e.send(p, l.q.peek().b, now)
+			l.pop()
+		}
+	}
+	p.active = slices.DeleteFunc(p.active, func(l *line) bool { return l.q.len() == 0 })
+	e.flush(p)
+}
+
 func (e *engine) flush(p *port) {
 	e.total.Overrun += p.flush()
 	now, _ := e.clock.now()
-	for _, at := range e.sent {
-		e.late.add(now - at)
-	}
-	e.sent = e.sent[:0]
-	for _, b := range p.held {
-		e.total.Packets++
-		e.total.Bytes += uint64(len(b) - vnetHeader)
+	for i, b := range p.held {
+		e.late.add(now - p.due[i])
 		e.pool.put(b)
 	}
-	p.held = p.held[:0]
+	p.held, p.due = p.held[:0], p.due[:0]
 }
 
 // wait returns when something may have to be done, and by how much packets may
@@ -282,16 +371,20 @@ func (e *engine) wait() (early time.Duration) {
 	case left <= e.lead:
 		// A sleep would end later than that.
 		return max(left, e.tune.hold)
-	case mayOvertake(next, e.lastLook, e.minDelay):
-		e.poll(e.fds, left-e.lead)
+	case mayOvertake(next, e.lastLook, e.minDelay), left > e.tune.blind && !e.busy:
+		e.sleep(e.fds, now, left-e.lead)
 	default:
-		asked := left - e.lead
-		if !e.poll(e.fds[:1], asked) {
-			woken, _ := e.clock.now()
-			e.lead = e.tune.follow(e.lead, woken-now-asked)
-		}
+		e.sleep(e.fds[:1], now, min(left-e.lead, e.tune.blind))
 	}
 	return e.tune.hold
+}
+
+// sleep learns from how late it ends.
+func (e *engine) sleep(fds []unix.PollFd, now, asked time.Duration) {
+	if !e.poll(fds, asked) {
+		woken, _ := e.clock.now()
+		e.lead = e.tune.follow(e.lead, woken-now-asked)
+	}
 }
 
 // mayOvertake tells whether a packet that arrives after the look can be due
@@ -308,9 +401,11 @@ func (t *tuning) follow(lead, late time.Duration) time.Duration {
 }
 
 func (e *engine) nextDeadline() (next time.Duration, queued bool) {
-	for _, l := range e.lines {
-		if at, ok := l.deadline(); ok && (!queued || at < next) {
-			next, queued = at, true
+	for _, p := range e.ports {
+		for _, l := range p.active {
+			if at := l.deadline(); !queued || at < next {
+				next, queued = at, true
+			}
 		}
 	}
 	return next, queued
@@ -326,11 +421,35 @@ func (e *engine) poll(fds []unix.PollFd, timeout time.Duration) bool {
 
 // counters runs on the engine's thread.
 func (e *engine) counters() netem.Counters {
+	e.total.LateP50, e.total.LateP99 = e.late.take()
 	for _, p := range e.ports {
 		e.total.Overrun += p.drops()
 	}
-	e.total.LateP50, e.total.LateP99 = e.late.take()
-	return e.total
+	c := e.total
+	for _, p := range e.ports {
+		for _, l := range p.lines {
+			l.addTo(&c)
+		}
+	}
+	return c
+}
+
+// attach and detach have it serve a port or forget it. The lines of one that is
+// forgotten are empty.
+func (e *engine) attach(p *port) { e.ports = append(e.ports, p) }
+
+func (e *engine) detach(p *port) {
+	e.ports = slices.DeleteFunc(e.ports, func(o *port) bool { return o == p })
+	e.total.Overrun += p.drops()
+	e.retire(p.lines)
+	p.lines = nil
+}
+
+// retire keeps the counts of lines that are no more.
+func (e *engine) retire(lines []*line) {
+	for _, l := range lines {
+		l.addTo(&e.total)
+	}
 }
 
 // lateness counts by the microsecond how far from their deadlines packets

@@ -1,14 +1,15 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
+	"maps"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -37,13 +38,13 @@ func Main(stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	go e.run()
-	h := &helper{engine: e, ports: map[place]*port{}}
+	h := &helper{engine: e, sites: map[place]*site{}}
 	c := newConn(stdin, stdout)
 	for {
 		var q request
 		if err := c.read(&q); err != nil {
 			err = h.clear()
-			// Ending closes the sockets; packets under way were released.
+			// Packets under way were released.
 			e.do(func() { e.stopped = true })
 			return err
 		}
@@ -53,11 +54,50 @@ func Main(stdin io.Reader, stdout io.Writer) error {
 	}
 }
 
-type place struct{ netns, ifname string }
-
 type helper struct {
 	engine *engine
-	ports  map[place]*port
+	sites  map[place]*site
+}
+
+// A place is an interface in a namespace, by whatever path that is reached.
+type place struct {
+	dev, ino uint64
+	ifname   string
+}
+
+func placeOf(e netem.Endpoint) (place, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(e.Netns, &st); err != nil {
+		return place{}, fmt.Errorf("namespace %s of %s: %w", e.Netns, e.Name, err)
+	}
+	return place{st.Dev, st.Ino, e.Interface}, nil
+}
+
+// A site is a port and the links that begin there.
+type site struct {
+	place
+	at    netem.Endpoint
+	port  *port
+	whole bool              // packets come uncut
+	links map[string]served // by their targets
+}
+
+func (s *site) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s in %s: "+format, append([]any{s.at.Interface, s.at.Netns}, args...)...)
+}
+
+// served is a link and the line that serves it.
+type served struct {
+	link netem.Link
+	line *line
+}
+
+// target tells the links of one site apart.
+func target(l netem.Link) string {
+	if l.To.Name != "" {
+		return l.To.Name
+	}
+	return fmt.Sprint(l.Selectors())
 }
 
 func (h *helper) serve(q request) reply {
@@ -69,6 +109,8 @@ func (h *helper) serve(q request) reply {
 		err = h.apply(q.Links)
 	case opClear:
 		err = h.clear()
+	case opShow:
+		r.Links, err = h.show()
 	case opCounters:
 		h.engine.do(func() { r.Counters = h.engine.counters() })
 		var u unix.Rusage
@@ -84,87 +126,280 @@ func (h *helper) serve(q request) reply {
 	return r
 }
 
-// apply has everything in place before the first packet is redirected.
-func (h *helper) apply(links []netem.Link) error {
-	for _, l := range links {
-		at := place{l.From.Netns, l.From.Interface}
-		if h.ports[at] != nil {
-			continue
-		}
-		p, err := openPort(l.From)
-		if err != nil {
-			return err
-		}
-		h.ports[at] = p
-		h.engine.do(func() {
-			h.engine.ports = append(h.engine.ports, p)
-			h.engine.watch()
-		})
-	}
-	type detour struct {
-		port *port
-		addr uint32
-	}
-	var missing []detour
-	h.engine.do(func() {
-		for _, l := range links {
-			p := h.ports[place{l.From.Netns, l.From.Interface}]
-			if p.setDelay(key(l.To.Addr), l.Impairment.Delay) {
-				missing = append(missing, detour{p, key(l.To.Addr)})
-			}
-		}
-		h.engine.watch()
-	})
-	for _, m := range missing {
-		if err := m.port.redirect(m.addr); err != nil {
-			return errors.Join(err, h.clear())
-		}
-	}
-	return nil
+// A plan is what an Apply does at one site.
+type plan struct {
+	*site
+	fresh   bool // the site is
+	links   map[string]served
+	changes []change // of lines that there are
+	created []*line  // that there were not
+	// between finds the lines of all selectors, former and coming ones; after
+	// of the coming ones.
+	before, between, after *table
+	add, remove            []netem.Selector
+	cut                    bool // packets have to be cut
 }
 
-// clear lets everything under way go at once, and takes the filters out in the
-// same breath, so that hardly a packet overtakes another. Lines stay until the
-// last straggler is through.
-func (h *helper) clear() error {
-	h.engine.do(func() {
-		for _, p := range h.engine.ports {
-			for _, d := range p.dests {
-				d.line.delay = 0
+// apply makes all that can fail before it changes what there is: packets are
+// cut before there is a line to which that matters, and lines are what they
+// are to be before there is a packet for them.
+func (h *helper) apply(links []netem.Link) error {
+	plans, err := h.plan(links)
+	if err == nil {
+		err = each(plans, func(p *plan) (err error) {
+			if p.fresh {
+				p.port, err = openPort(p.at, ringFrames)
 			}
+			return err
+		})
+	}
+	if err == nil {
+		err = each(plans, func(p *plan) error {
+			if p.cut && p.whole {
+				return p.port.offload(false)
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		h.engine.do(func() {
+			for _, p := range plans {
+				if p.fresh {
+					h.engine.attach(p.port)
+				}
+				p.before, p.port.table = p.port.table, p.between
+				p.port.lines = append(p.port.lines, p.created...)
+			}
+			h.engine.watch()
+		})
+		err = each(plans, func(p *plan) error {
+			for _, s := range p.add {
+				if err := p.port.detour.add(s); err != nil {
+					return p.errorf("%s: %w", s, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			h.undo(plans)
 		}
-		h.engine.watch()
-	})
-	var errs []error
-	for _, p := range h.ports {
-		if err := p.bypass(); err != nil {
-			errs = append(errs, err)
-		}
+	}
+	if err != nil {
+		each(plans, func(p *plan) error {
+			switch {
+			case p.port == nil:
+			case p.fresh:
+				p.port.close()
+			case p.cut && p.whole:
+				return p.port.offload(true)
+			}
+			return nil
+		})
+		return err
+	}
+
+	if slices.ContainsFunc(plans, func(p *plan) bool { return p.cut && p.whole && !p.fresh }) {
+		settle() // what came uncut still meets what was before
 	}
 	h.engine.do(func() {
 		h.engine.collect()
-		h.engine.release(0)
-		for _, p := range h.engine.ports {
-			p.dests = nil
+		for _, p := range plans {
+			p.port.table = p.after
+			for _, c := range p.changes {
+				c.apply()
+			}
 		}
 		h.engine.watch()
 	})
+	for _, p := range plans {
+		h.sites[p.place] = p.site
+	}
+	// What is left to do is the same to every packet, done or not.
+	return each(plans, func(p *plan) error {
+		p.site.links = p.links
+		var err error
+		if !p.cut && !p.whole {
+			err = p.port.offload(true)
+		}
+		p.whole = !p.cut
+		return errors.Join(err, p.port.detour.remove(p.remove))
+	})
+}
+
+// plan changes nothing.
+func (h *helper) plan(links []netem.Link) ([]*plan, error) {
+	var plans []*plan
+	of := map[place]*plan{}
+	for _, l := range links {
+		at, err := placeOf(l.From)
+		if err != nil {
+			return nil, err
+		}
+		p := of[at]
+		if p == nil {
+			p = &plan{site: h.sites[at]}
+			if p.site == nil {
+				p.site, p.fresh = &site{place: at, at: l.From, whole: true}, true
+			}
+			p.links = maps.Clone(p.site.links)
+			if p.links == nil {
+				p.links = map[string]served{}
+			}
+			of[at] = p
+			plans = append(plans, p)
+		}
+		name := target(l)
+		s := p.links[name]
+		if s.line == nil {
+			s.line = &line{}
+			p.created = append(p.created, s.line)
+		}
+		s.link = l
+		p.links[name] = s
+		c := newChange(s.line, l.Impairment)
+		if slices.Contains(p.created, s.line) {
+			c.apply()
+		} else {
+			p.changes = append(p.changes, c)
+		}
+	}
+	for _, p := range plans {
+		if err := p.route(); err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
+}
+
+// route works out what the links of the plan mean for tables and filters.
+func (p *plan) route() error {
+	former, coming := map[netem.Selector]*line{}, map[netem.Selector]*line{}
+	for _, s := range p.site.links {
+		for _, sel := range s.link.Selectors() {
+			former[sel] = s.line
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.links)) {
+		s := p.links[name]
+		p.cut = p.cut || s.link.Impairment.PerPacket()
+		for _, sel := range s.link.Selectors() {
+			if other := coming[sel]; other != nil && other != s.line {
+				return p.errorf("link to %s: %s belongs to another link already", name, sel)
+			}
+			coming[sel] = s.line
+			if former[sel] == nil {
+				p.add = append(p.add, sel)
+			}
+		}
+	}
+	for sel := range former {
+		if coming[sel] == nil {
+			p.remove = append(p.remove, sel)
+		}
+	}
+	p.after = newTable(coming)
+	between := maps.Clone(coming)
+	maps.Copy(between, former)
+	p.between = newTable(between)
+	return nil
+}
+
+// undo brings lines and filters back to what was before.
+func (h *helper) undo(plans []*plan) {
+	each(plans, func(p *plan) error { return p.port.detour.remove(p.add) })
+	settle()
+	h.engine.do(func() {
+		h.engine.collect()
+		for _, p := range plans {
+			h.engine.drain(p.port, p.created)
+			p.port.table = p.before
+			p.port.lines = p.port.lines[:len(p.port.lines)-len(p.created)]
+			h.engine.retire(p.created)
+			if p.fresh {
+				h.engine.detach(p.port)
+			}
+		}
+		h.engine.watch()
+	})
+}
+
+// clear lets everything under way go at once and whatever comes pass, takes the
+// filters out in the same breath, so that hardly a packet overtakes another,
+// and gives all else back when the last straggler is through.
+func (h *helper) clear() error {
+	if len(h.sites) == 0 {
+		return nil
+	}
+	pass := func() {
+		for _, s := range h.sites {
+			for _, l := range s.port.lines {
+				l.delay, l.faults = 0, nil
+			}
+			h.engine.drain(s.port, s.port.lines)
+		}
+		h.engine.watch()
+	}
+	h.engine.do(pass)
+	sites := slices.Collect(maps.Values(h.sites))
+	err := each(sites, func(s *site) error {
+		if err := s.port.detour.clear(); err != nil {
+			return s.errorf("%w", err)
+		}
+		return nil
+	})
+	settle()
+	h.engine.do(func() {
+		h.engine.collect()
+		pass()
+		for _, s := range h.sites {
+			h.engine.detach(s.port)
+		}
+		h.engine.watch()
+	})
+	h.sites = map[place]*site{}
+	each(sites, func(s *site) error { s.port.close(); return nil })
+	return err
+}
+
+// show has the kernel confirm that packets still take the detour.
+func (h *helper) show() ([]netem.LinkState, error) {
+	var out []netem.LinkState
+	for _, s := range h.sites {
+		missing, err := s.port.detour.missing()
+		if err != nil {
+			return nil, s.errorf("%w", err)
+		}
+		if len(missing) > 0 {
+			return nil, s.errorf("somebody took away the filter for %s: its packets pass as if nothing was asked", missing[0])
+		}
+	}
+	h.engine.do(func() {
+		for _, s := range h.sites {
+			for _, v := range s.links {
+				out = append(out, netem.LinkState{Link: v.link, Packets: v.line.packets, Bytes: v.line.bytes, Dropped: v.line.dropped})
+			}
+		}
+	})
+	return out, nil
+}
+
+// each does f for all at once: most of what it does is to wait for the kernel.
+func each[T any](all []T, f func(T) error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, v := range all {
+		wg.Go(func() { errs[i] = f(v) })
+	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// setDelay reports whether the line is new.
-func (p *port) setDelay(addr uint32, delay time.Duration) bool {
-	for _, d := range p.dests {
-		if d.addr == addr {
-			d.line.delay = delay
-			return false
-		}
+// settle returns when packets that met filters and devices as they were are in
+// the rings. In the kernel a packet's way there is one read-side section of RCU, and
+// this system call waits for their end.
+func settle() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	if _, _, e := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); e != 0 {
+		time.Sleep(20 * time.Millisecond)
 	}
-	p.dests = append(p.dests, dest{addr, &line{delay: delay}})
-	return true
-}
-
-func key(a netip.Addr) uint32 {
-	b := a.As4()
-	return binary.BigEndian.Uint32(b[:])
 }

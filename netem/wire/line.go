@@ -1,29 +1,125 @@
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/faultlab/faultlab/netem"
+)
 
 // A line is one directed link: packets leave it in the order of their arrival,
 // each a delay after it came. Deadlines are not stored but follow from the
 // line's present delay, so a change holds at once for packets under way, and
 // none can overtake another.
 type line struct {
-	delay time.Duration
-	q     fifo
+	delay  time.Duration
+	q      fifo
+	faults *faults // nil where nothing is done but to delay
+
+	packets, bytes, dropped uint64
 }
 
-// deadline is when the oldest packet has to leave. ok is false when there is
-// none.
-func (l *line) deadline() (at time.Duration, ok bool) {
-	if l.q.len() == 0 {
-		return 0, false
+// faults are what else is done to the packets of a line.
+type faults struct {
+	fate  *netem.Decider // for each packet that arrives
+	pace  netem.Pacer    // of those that leave
+	limit int            // of packets in the line
+	lossy bool           // a packet beyond the limit is lost as asked
+	first time.Duration  // how much earlier than its delay a packet may be due
+	ready time.Duration  // when the one that left last was; none is ready before it
+}
+
+// A change is what a line is to be. All that takes time to prepare is prepared
+// in it.
+type change struct {
+	line       *line
+	impairment netem.Impairment
+	faults     *faults
+}
+
+func newChange(l *line, i netem.Impairment) change {
+	c := change{line: l, impairment: i}
+	if !i.PerPacket() && !i.Partition {
+		return c
 	}
-	return l.q.peek().at + l.delay, true
+	c.faults = &faults{fate: netem.NewDecider(i), limit: i.QueueLimit(), lossy: i.Lossy()}
+	switch {
+	case i.Reorder.Chance != 0:
+		c.faults.first = netem.MaxDelay
+	case i.Jitter != 0:
+		c.faults.first = 4 * i.Jitter // as far as tables reach
+	}
+	return c
+}
+
+// apply runs on the engine's thread. A partition is for packets that come: those
+// under way keep their times.
+func (c change) apply() {
+	l, f := c.line, c.faults
+	if f != nil && l.faults != nil {
+		f.ready, f.pace = l.faults.ready, l.faults.pace
+	}
+	if !c.impairment.Partition {
+		l.delay = c.impairment.Delay
+		if f != nil {
+			f.pace.Change(c.impairment)
+		}
+	}
+	l.faults = f
+}
+
+// minDelay is how soon after its arrival a packet may be due.
+func (l *line) minDelay() time.Duration {
+	if l.faults == nil {
+		return l.delay
+	}
+	return max(0, l.delay-l.faults.first)
+}
+
+// deadline is when the oldest packet has to leave. There must be one.
+func (l *line) deadline() time.Duration {
+	at := l.q.peek().at + l.delay
+	if l.faults == nil {
+		return at
+	}
+	return l.faults.deadline(at, l.q.peek())
+}
+
+func (f *faults) deadline(at time.Duration, p *packet) time.Duration {
+	return f.pace.Departure(max(at, f.ready), p.size())
+}
+
+// pop takes the oldest packet, which leaves.
+func (l *line) pop() {
+	p := l.q.pop()
+	l.packets++
+	l.bytes += uint64(p.size())
+	if f := l.faults; f != nil {
+		f.ready = max(p.at+l.delay, f.ready)
+		f.pace.Sent(f.ready, p.size())
+	}
+}
+
+func (l *line) addTo(c *netem.Counters) {
+	c.Packets += l.packets
+	c.Bytes += l.bytes
+	c.Dropped += l.dropped
 }
 
 // A packet is a frame behind its virtio header.
 type packet struct {
-	at time.Duration // of arrival, on the engine's clock
+	// at is when it arrived, on the engine's clock; with jitter by so much
+	// later or earlier.
+	at time.Duration
 	b  []byte
+}
+
+// size is the frame's, link header included.
+func (p *packet) size() int { return len(p.b) - vnetHeader }
+
+// flip changes one bit of the frame.
+func (p *packet) flip(n int64) {
+	n %= int64(8 * p.size())
+	p.b[vnetHeader+n/8] ^= 1 << (n % 8)
 }
 
 // fifo is a queue of packets that reuses its memory.

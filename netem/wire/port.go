@@ -1,11 +1,11 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -18,42 +18,37 @@ import (
 )
 
 const (
-	// tapName is of the sink in a node's namespace.
-	tapName = "faultlab0"
-	// filterPriority marks the filters as ours among others'.
-	filterPriority = 4242
+	// tapPrefix and the interface's index make the name of its sink.
+	tapPrefix = "faultlab"
 
 	vnetHeader = 10      // struct virtio_net_hdr
 	frameSize  = 2 << 10 // of a ring slot; larger packets come through the socket
-	frameCount = 2 << 10
-	ringSize   = frameSize * frameCount
+	ringFrames = 2 << 10
 	blockSize  = 64 << 10
 	sendBatch  = 64
 )
 
 // A port is one endpoint's side of the delay line: where packets come in and
-// where they leave. The engine's thread alone uses it once it is attached.
+// where they leave.
 type port struct {
-	netns, ifname string
+	detour detour // not for the engine's thread, which alone uses the rest once it is attached
 
-	tap  *os.File // holding it keeps the device alive
-	recv int      // packet socket with the ring
-	send int      // packet socket on the interface
-	ring []byte
-	next int // ring slot that the kernel fills next
+	tap    int     // holding it keeps the device alive
+	mac    [6]byte // the device's
+	recv   int     // packet socket with the ring
+	send   int     // packet socket on the interface
+	ring   []byte
+	frames int // that it holds
+	next   int // ring slot that the kernel fills next
 
-	dests []dest
-	out   []mmsghdr
-	iov   []unix.Iovec
-	held  [][]byte // what out refers to
+	table  *table // of lines
+	lines  []*line
+	active []*line // that hold packets
 
-	tapIndex, ifIndex int
-	ownClsact         bool // nobody else had made it
-}
-
-type dest struct {
-	addr uint32 // as in the packet, read as big endian
-	line *line
+	out  []mmsghdr
+	iov  []unix.Iovec
+	held [][]byte        // what out refers to
+	due  []time.Duration // when each of them was to leave
 }
 
 type mmsghdr struct {
@@ -61,9 +56,10 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// openPort makes the sink and the sockets. No packet is redirected yet.
-func openPort(e netem.Endpoint) (p *port, err error) {
-	p = &port{netns: e.Netns, ifname: e.Interface, recv: -1, send: -1}
+// openPort makes the sink and the sockets, with a ring for so many packets. No packet is
+// redirected yet.
+func openPort(e netem.Endpoint, frames int) (p *port, err error) {
+	p = &port{tap: -1, recv: -1, send: -1, frames: frames, table: &table{}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -75,13 +71,16 @@ func openPort(e netem.Endpoint) (p *port, err error) {
 		if err != nil {
 			return err
 		}
-		p.ifIndex = ifi.Index
+		if p.detour.h, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
+		p.detour.from = ifi.Index
 		if err := p.openTap(); err != nil {
 			return err
 		}
 		// The device's name was free, so filters of ours are a dead helper's,
 		// and would come before the new ones.
-		if err := Detach(e); err != nil {
+		if err := removeFilters(p.detour.h, ifi.Index); err != nil {
 			return err
 		}
 		if err := p.openRing(); err != nil {
@@ -93,44 +92,59 @@ func openPort(e netem.Endpoint) (p *port, err error) {
 }
 
 func (p *port) openTap() error {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
+	var err error
+	if p.tap, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return lacks("no TUN device (/dev/net/tun)", err)
 	}
-	p.tap = os.NewFile(uintptr(fd), "/dev/net/tun")
-	ifr, err := unix.NewIfreq(tapName)
+	name := tapPrefix + strconv.Itoa(p.detour.from)
+	ifr, err := unix.NewIfreq(name)
 	if err != nil {
 		return err
 	}
 	ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+	if err := unix.IoctlIfreq(p.tap, unix.TUNSETIFF, ifr); err != nil {
 		return lacks("cannot make a TAP device", err)
 	}
-	// Without these the kernel would cut and sum up large packets before they
-	// reach the device. The newer of them are not everywhere.
-	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6|unix.TUN_F_TSO_ECN); err != nil {
-		return lacks("TAP device without offloads", err)
+	if err := p.offload(true); err != nil {
+		return err
 	}
 	// Nobody reads the device: drop everything at its door.
 	drop := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	prog := unix.SockFprog{Len: 1, Filter: &drop[0]}
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&prog))); e != 0 {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(p.tap), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&prog))); e != 0 {
 		return lacks("TAP device without filter", e)
 	}
 	// The sink's own address resolution would only be noise.
-	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+tapName+"/disable_ipv6", []byte("1"), 0)
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 		return err
 	}
-	tap, err := netlink.LinkByName(tapName)
+	h := p.detour.h
+	tap, err := h.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	p.tapIndex = tap.Attrs().Index
-	if err := netlink.LinkSetTxQLen(tap, 0); err != nil {
+	p.detour.to = tap.Attrs().Index
+	copy(p.mac[:], tap.Attrs().HardwareAddr)
+	if err := h.LinkSetTxQLen(tap, 0); err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(tap)
+	return h.LinkSetUp(tap)
+}
+
+// offload says whether packets come as the sender leaves them to the card:
+// uncut and not summed up. Without it the kernel does both before the sink sees
+// them, each as it would be on the wire. (What `ethtool -K` says of a veth does
+// not bring that about: TCP makes large packets all the same since Linux 4.17.)
+func (p *port) offload(on bool) error {
+	var flags int
+	if on { // what newer kernels have beside is not everywhere
+		flags = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	}
+	if err := unix.IoctlSetInt(p.tap, unix.TUNSETOFFLOAD, flags); err != nil {
+		return lacks("TAP device without offloads", err)
+	}
+	return nil
 }
 
 func (p *port) openRing() (err error) {
@@ -153,16 +167,16 @@ func (p *port) openRing() (err error) {
 		return lacks("packet socket", err)
 	}
 	err = unix.SetsockoptTpacketReq(p.recv, unix.SOL_PACKET, unix.PACKET_RX_RING, &unix.TpacketReq{
-		Block_size: blockSize, Block_nr: ringSize / blockSize,
-		Frame_size: frameSize, Frame_nr: frameCount,
+		Block_size: blockSize, Block_nr: uint32(p.frames * frameSize / blockSize),
+		Frame_size: frameSize, Frame_nr: uint32(p.frames),
 	})
 	if err != nil {
 		return lacks("packet ring", err)
 	}
-	if p.ring, err = unix.Mmap(p.recv, 0, ringSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if p.ring, err = unix.Mmap(p.recv, 0, p.frames*frameSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	return os.NewSyscallError("bind", unix.Bind(p.recv, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: p.tapIndex}))
+	return os.NewSyscallError("bind", unix.Bind(p.recv, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: p.detour.to}))
 }
 
 func (p *port) openSend() (err error) {
@@ -182,11 +196,12 @@ func (p *port) openSend() (err error) {
 	p.out = make([]mmsghdr, sendBatch)
 	p.iov = make([]unix.Iovec, sendBatch)
 	p.held = make([][]byte, 0, sendBatch)
+	p.due = make([]time.Duration, 0, sendBatch)
 	for i := range p.out {
 		p.out[i].hdr.Iov = &p.iov[i]
 		p.out[i].hdr.SetIovlen(1)
 	}
-	return os.NewSyscallError("bind", unix.Bind(p.send, &unix.SockaddrLinklayer{Ifindex: p.ifIndex}))
+	return os.NewSyscallError("bind", unix.Bind(p.send, &unix.SockaddrLinklayer{Ifindex: p.detour.from}))
 }
 
 // close gives everything back. The device vanishes, and with it whatever the
@@ -195,13 +210,13 @@ func (p *port) close() {
 	if p.ring != nil {
 		unix.Munmap(p.ring)
 	}
-	for _, fd := range []int{p.recv, p.send} {
+	for _, fd := range []int{p.recv, p.send, p.tap} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
-	if p.tap != nil {
-		p.tap.Close()
+	if p.detour.h != nil {
+		p.detour.h.Close()
 	}
 }
 
@@ -233,7 +248,9 @@ func (p *port) arrived() (a arrival, ok bool) {
 func (p *port) free() {
 	status := (*uint32)(unsafe.Pointer(&p.ring[p.next*frameSize]))
 	atomic.StoreUint32(status, unix.TP_STATUS_KERNEL)
-	p.next = (p.next + 1) % frameCount
+	if p.next++; p.next == p.frames {
+		p.next = 0
+	}
 }
 
 // takeLarge reads the packet that came first and did not fit into its slot. A
@@ -255,31 +272,34 @@ func (p *port) drops() uint64 {
 	return uint64(s.Drops)
 }
 
-// line finds the line for a frame, nil for what the filters did not redirect.
-func (p *port) line(frame []byte) *line {
-	const ip = vnetHeader + 14
-	if len(frame) < ip+20 || binary.BigEndian.Uint16(frame[ip-2:]) != unix.ETH_P_IP {
-		return nil
-	}
-	addr := binary.BigEndian.Uint32(frame[ip+16:])
-	for i := range p.dests {
-		if p.dests[i].addr == addr {
-			return p.dests[i].line
-		}
-	}
-	return nil
+// fromSink tells a frame that the sink itself sent, as the kernel makes every
+// interface do.
+func (p *port) fromSink(frame []byte) bool {
+	return len(frame) < vnetHeader+14 || [6]byte(frame[vnetHeader+6:]) == p.mac
 }
 
-// queue holds a packet for flush. It reports false when flush must come first.
-func (p *port) queue(b []byte) bool {
-	i := len(p.held)
-	if i == sendBatch {
-		return false
+// push has a packet wait on a line of the port.
+func (p *port) push(l *line, c packet) {
+	if l.q.len() == 0 {
+		p.active = append(p.active, l)
 	}
+	l.q.push(c)
+}
+
+// idle takes the i-th of the active lines out.
+func (p *port) idle(i int) {
+	last := len(p.active) - 1
+	p.active[i] = p.active[last]
+	p.active = p.active[:last]
+}
+
+// queue holds a packet for flush, which must come after sendBatch of them.
+func (p *port) queue(b []byte, at time.Duration) {
+	i := len(p.held)
 	p.iov[i].Base = &b[0]
 	p.iov[i].SetLen(len(b))
 	p.held = append(p.held, b)
-	return true
+	p.due = append(p.due, at)
 }
 
 // flush sends what was queued and reports how many packets the kernel did not
@@ -307,60 +327,6 @@ func (p *port) flush() (lost uint64) {
 	return lost
 }
 
-// redirect installs the filter for addr. From here on its packets come in.
-func (p *port) redirect(addr uint32) error {
-	return p.inside(func(h *netlink.Handle) error {
-		if !p.ownClsact {
-			err := h.QdiscAdd(clsact(p.ifIndex))
-			switch {
-			case err == nil:
-				p.ownClsact = true
-			case !errors.Is(err, unix.EEXIST):
-				return lacks("no clsact (CONFIG_NET_SCH_INGRESS)", err)
-			}
-		}
-		f := filter(p.ifIndex)
-		f.Sel = &netlink.TcU32Sel{
-			Flags: netlink.TC_U32_TERMINAL, Nkeys: 1,
-			Keys: []netlink.TcU32Key{{Mask: 0xffffffff, Val: addr, Off: 16}},
-		}
-		f.Actions = []netlink.Action{netlink.NewMirredAction(p.tapIndex)}
-		if err := h.FilterAdd(f); err != nil {
-			return lacks("no u32 filter with redirect (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)", err)
-		}
-		return nil
-	})
-}
-
-// bypass takes all filters out.
-func (p *port) bypass() error {
-	return p.inside(func(h *netlink.Handle) error {
-		if p.ownClsact {
-			if err := h.QdiscDel(clsact(p.ifIndex)); err != nil && !gone(err) {
-				return err
-			}
-			p.ownClsact = false
-			return nil
-		}
-		return removeFilters(h, p.ifIndex)
-	})
-}
-
-func (p *port) inside(f func(*netlink.Handle) error) error {
-	err := netns.Do(p.netns, func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		return f(h)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.ifname, err)
-	}
-	return nil
-}
-
 // Detach takes away what a helper that was killed left on an endpoint whose
 // namespace lives on. Without it the endpoint's shaped links stay cut.
 func Detach(e netem.Endpoint) error {
@@ -376,34 +342,6 @@ func Detach(e netem.Endpoint) error {
 		defer h.Close()
 		return removeFilters(h, ifi.Index)
 	})
-}
-
-func removeFilters(h *netlink.Handle, ifIndex int) error {
-	// Without handle and selector: all of this priority.
-	err := h.FilterDel(filter(ifIndex))
-	if gone(err) {
-		return nil
-	}
-	return err
-}
-
-// gone tells that what was to be removed is not there: no interface, no
-// clsact, no filter.
-func gone(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV)
-}
-
-func clsact(ifIndex int) *netlink.Clsact {
-	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: ifIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-}
-
-func filter(ifIndex int) *netlink.U32 {
-	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: ifIndex, Parent: netlink.HANDLE_MIN_EGRESS,
-		Priority: filterPriority, Protocol: unix.ETH_P_IP,
-	}}
 }
 
 // lacks says what of this machine is missing, for errors that a second attempt

@@ -18,6 +18,7 @@ const (
 	opHello    op = "hello"
 	opApply    op = "apply"
 	opClear    op = "clear"
+	opShow     op = "show"
 	opCounters op = "counters"
 )
 
@@ -29,9 +30,10 @@ type request struct {
 
 type reply struct {
 	Seq         uint64
-	Error       string         `json:",omitempty"`
-	Unsupported bool           `json:",omitempty"` // Error is of the kind ErrUnsupported
-	Counters    netem.Counters `json:",omitzero"`
+	Error       string            `json:",omitempty"`
+	Unsupported bool              `json:",omitempty"` // Error is of the kind ErrUnsupported
+	Counters    netem.Counters    `json:",omitzero"`
+	Links       []netem.LinkState `json:",omitempty"`
 }
 
 func failed(seq uint64, err error) reply {

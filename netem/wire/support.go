@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/netns"
 )
@@ -16,21 +14,19 @@ import (
 // ErrUnsupported when it is for want of a right or of a part of the kernel.
 func Probe() error {
 	err := netns.Scratch(func(path string) error {
-		p, err := openPort(netem.Endpoint{Netns: path, Interface: "lo"})
+		p, err := openPort(netem.Endpoint{Netns: path, Interface: "lo"}, ringFrames)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		if err := p.redirect(key(netip.MustParseAddr("198.18.0.1"))); err != nil {
+		if err := p.detour.add(netem.Selector{Prefix: netip.MustParsePrefix("198.18.0.1/32")}); err != nil {
 			return err
 		}
-		return p.inside(func(h *netlink.Handle) error {
-			filters, err := h.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: p.ifIndex}}, netlink.HANDLE_MIN_EGRESS)
-			if err == nil && len(filters) == 0 {
-				err = fmt.Errorf("%w: the kernel took a filter and does not have it", ErrUnsupported)
-			}
-			return err
-		})
+		missing, err := p.detour.missing()
+		if err == nil && len(missing) > 0 {
+			err = fmt.Errorf("%w: the kernel took a filter and does not have it", ErrUnsupported)
+		}
+		return err
 	})
 	if errors.Is(err, netns.ErrUnsupported) && !errors.Is(err, ErrUnsupported) {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)

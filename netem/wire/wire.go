@@ -197,11 +197,8 @@ func (b *Backend) Done() <-chan struct{} { return b.done }
 // the same link.
 func (b *Backend) Apply(ctx context.Context, links []netem.Link) error {
 	for _, l := range links {
-		if err := l.Impairment.Validate(); err != nil {
-			return fmt.Errorf("link %s to %s: %w", l.From.Name, l.To.Name, err)
-		}
-		if !l.From.Addr.Is4() || !l.To.Addr.Is4() {
-			return fmt.Errorf("link %s to %s: addresses %s and %s are not both IPv4", l.From.Name, l.To.Name, l.From.Addr, l.To.Addr)
+		if err := l.Validate(); err != nil {
+			return err
 		}
 	}
 	_, err := b.call(ctx, request{Op: opApply, Links: links})
@@ -216,7 +213,8 @@ func (b *Backend) Clear(ctx context.Context) error {
 
 // Show reads back every link.
 func (b *Backend) Show(ctx context.Context) ([]netem.LinkState, error) {
-	return nil, errors.New("not yet")
+	r, err := b.call(ctx, request{Op: opShow})
+	return r.Links, err
 }
 
 // Counters reads the helper's totals.
