@@ -346,5 +346,6 @@ func mac(a netip.Addr) net.HardwareAddr {
 }
 
 func endpoint(labName string, pl place) netem.Endpoint {
-	return netem.Endpoint{Name: pl.name, Netns: netns.Path(namespace(labName, pl.name)), Interface: iface, Addr: pl.v4.Addr()}
+	return netem.Endpoint{Name: pl.name, Netns: netns.Path(namespace(labName, pl.name)), Interface: iface,
+		Addr: pl.v4.Addr(), Addr6: pl.v6.Addr()}
 }

@@ -77,3 +77,14 @@ func TestTheOptionFileHoldsTheProvidersPartThenTheCallers(t *testing.T) {
 		}
 	}
 }
+
+// A link is shaped for all addresses of its target, or half the traffic slips
+// past it.
+func TestAnEndpointHasBothAddressesOfItsPlace(t *testing.T) {
+	client, nodes := layout(lab.Spec{Name: "x", Nodes: []lab.NodeSpec{{Name: "n1"}}})
+	for _, pl := range append(nodes, client) {
+		if e := endpoint("x", pl); e.Addr != pl.v4.Addr() || e.Addr6 != pl.v6.Addr() || !e.Addr6.IsValid() {
+			t.Errorf("%s at %s and %s: got endpoint %+v", pl.name, pl.v4, pl.v6, e)
+		}
+	}
+}
