@@ -41,6 +41,7 @@ var rules = []struct {
 	{"netem/netns", []string{"lab"}, "namespaces are of use without a lab"},
 	{"netem/qdisc", []string{"lab", "netem/wire"}, "emulators attach to endpoints, whoever made them, and do not know each other"},
 	{"netem/wire", []string{"lab", "netem/qdisc"}, "emulators attach to endpoints, whoever made them, and do not know each other"},
+	{"netem/remote", []string{"lab", "netem/wire", "netem/qdisc"}, "it hands on what an emulator does, whichever that is"},
 	{"netem/probe", []string{"lab", "netem/wire", "netem/qdisc"}, "a proof that knew the emulator would prove nothing"},
 	{"lab", []string{"results", "scenarios"}, "a lab is of use without a run"},
 	{"lab", []string{"github.com/docker/docker", "github.com/moby/moby"}, "only lab/docker may need Docker"},
@@ -71,7 +72,7 @@ var planned = []string{"netem/qdisc", "lab/docker", "lab/workload/tpcc", "result
 
 // concrete packages are chosen by the command line and by nothing else, so that
 // each can be replaced.
-var concrete = []string{"lab/process", "lab/docker", "lab/topology", "netem/qdisc", "netem/wire", "results/store", "results/report", "results/dashboard", "scenarios/engine"}
+var concrete = []string{"lab/process", "lab/docker", "lab/topology", "netem/qdisc", "netem/remote", "netem/wire", "results/store", "results/report", "results/dashboard", "scenarios/engine"}
 
 type goPackage struct {
 	ImportPath, Dir, Doc string
