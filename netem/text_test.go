@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		i, _, err := Parse(s)
 		if err != nil {
-			if err.Error() == "" || strings.Contains(err.Error(), "%!") {
+			if err.Error() == "" || strings.Contains(err.Error(), "%!") && !strings.Contains(s, "%!") {
 				t.Errorf("Parse(%q): bad message %q", s, err)
 			}
 			return
