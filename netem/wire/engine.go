@@ -82,7 +82,7 @@ var defaultTuning = tuning{
 	maxNap:   50 * time.Microsecond,
 	maxAwake: 0.03,
 	smooth:   16,
-	blind:    2 * time.Millisecond,
+	blind:    time.Millisecond,
 }
 
 func newEngine(t tuning) (*engine, error) {

@@ -142,26 +142,24 @@ func (d *detour) missing() (gone []netem.Selector, err error) {
 	return gone, nil
 }
 
-// clear takes all filters out, and the clsact if it was made here and has been
-// of use to nobody else.
+// clear takes all filters out.
 func (d *detour) clear() error {
 	if d.nodes == nil {
 		return nil
 	}
-	if err := removeFilters(d.h, d.from); err != nil {
-		return err
-	}
 	d.nodes, d.taken, d.pass = nil, nil, false
-	if !d.own {
-		return nil
-	}
+	return removeFilters(d.h, d.from)
+}
+
+// removeClsact takes the clsact out, if that is of use to nobody else.
+func removeClsact(h *netlink.Handle, ifIndex int) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
-		others, err := d.h.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: d.from}}, parent)
+		others, err := h.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ifIndex}}, parent)
 		if err != nil || len(others) > 0 {
 			return nil
 		}
 	}
-	if err := d.h.QdiscDel(clsact(d.from)); err != nil && !gone(err) {
+	if err := h.QdiscDel(clsact(ifIndex)); err != nil && !gone(err) {
 		return err
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os/signal"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/netem"
@@ -38,18 +40,17 @@ func Main(stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	go e.run()
-	h := &helper{engine: e, sites: map[place]*site{}}
+	h := &helper{engine: e, sites: map[place]*site{}, clsacts: map[place]netem.Endpoint{}}
 	c := newConn(stdin, stdout)
 	for {
 		var q request
 		if err := c.read(&q); err != nil {
-			err = h.clear()
-			// Packets under way were released.
+			err = h.end()
 			e.do(func() { e.stopped = true })
 			return err
 		}
 		if err := c.write(h.serve(q)); err != nil {
-			return errors.Join(err, h.clear())
+			return errors.Join(err, h.end())
 		}
 	}
 }
@@ -57,6 +58,10 @@ func Main(stdin io.Reader, stdout io.Writer) error {
 type helper struct {
 	engine *engine
 	sites  map[place]*site
+	// clsacts are where a clsact was made. They stay until the end: the kernel
+	// stops an interface for a moment when one comes or goes, and what is sent
+	// then is lost.
+	clsacts map[place]netem.Endpoint
 }
 
 // A place is an interface in a namespace, by whatever path that is reached.
@@ -148,7 +153,7 @@ func (h *helper) apply(links []netem.Link) error {
 	if err == nil {
 		err = each(plans, func(p *plan) (err error) {
 			if p.fresh {
-				p.port, err = openPort(p.at, ringFrames)
+				p.port, err = openPort(p.at, ringFrames(len(h.sites)+len(plans)))
 			}
 			return err
 		})
@@ -213,6 +218,9 @@ func (h *helper) apply(links []netem.Link) error {
 	})
 	for _, p := range plans {
 		h.sites[p.place] = p.site
+		if p.port.detour.own {
+			h.clsacts[p.place] = p.at
+		}
 	}
 	// What is left to do is the same to every packet, done or not.
 	return each(plans, func(p *plan) error {
@@ -306,7 +314,13 @@ func (p *plan) route() error {
 
 // undo brings lines and filters back to what was before.
 func (h *helper) undo(plans []*plan) {
-	each(plans, func(p *plan) error { return p.port.detour.remove(p.add) })
+	each(plans, func(p *plan) error {
+		err := p.port.detour.remove(p.add)
+		if p.fresh && p.port.detour.own {
+			err = errors.Join(err, p.port.detour.clear(), removeClsact(p.port.detour.h, p.port.detour.from))
+		}
+		return err
+	})
 	settle()
 	h.engine.do(func() {
 		h.engine.collect()
@@ -358,6 +372,18 @@ func (h *helper) clear() error {
 	})
 	h.sites = map[place]*site{}
 	each(sites, func(s *site) error { s.port.close(); return nil })
+	return err
+}
+
+// end clears, and takes out what has stayed for the next Apply.
+func (h *helper) end() error {
+	err := h.clear()
+	for _, at := range h.clsacts {
+		var none netlink.LinkNotFoundError
+		if e := inside(at, removeClsact); e != nil && !errors.Is(e, fs.ErrNotExist) && !errors.As(e, &none) {
+			err = errors.Join(err, fmt.Errorf("%s in %s: %w", at.Interface, at.Netns, e))
+		}
+	}
 	return err
 }
 

@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -23,10 +22,20 @@ const (
 
 	vnetHeader = 10      // struct virtio_net_hdr
 	frameSize  = 2 << 10 // of a ring slot; larger packets come through the socket
-	ringFrames = 2 << 10
 	blockSize  = 64 << 10
 	sendBatch  = 64
 )
+
+// ringFrames is how many packets the ring of each of so many ports holds: what
+// the fastest senders make in some milliseconds. Rings are memory that nobody else gets, 4
+// MB each, or half of it where they are many: they share the processors that could fill
+// them.
+func ringFrames(ports int) int {
+	if ports > 8 {
+		return 1 << 10
+	}
+	return 2 << 10
+}
 
 // A port is one endpoint's side of the delay line: where packets come in and
 // where they leave.
@@ -67,20 +76,22 @@ func openPort(e netem.Endpoint, frames int) (p *port, err error) {
 		}
 	}()
 	err = netns.Do(e.Netns, func() error {
-		ifi, err := net.InterfaceByName(e.Interface)
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
-		if p.detour.h, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		p.detour.h = h
+		eth, err := h.LinkByName(e.Interface)
+		if err != nil {
 			return err
 		}
-		p.detour.from = ifi.Index
+		p.detour.from = eth.Attrs().Index
 		if err := p.openTap(); err != nil {
 			return err
 		}
 		// The device's name was free, so filters of ours are a dead helper's,
 		// and would come before the new ones.
-		if err := removeFilters(p.detour.h, ifi.Index); err != nil {
+		if err := removeFilters(h, p.detour.from); err != nil {
 			return err
 		}
 		if err := p.openRing(); err != nil {
@@ -193,6 +204,12 @@ func (p *port) openSend() (err error) {
 			return lacks("packet socket", err)
 		}
 	}
+	p.prepare()
+	return os.NewSyscallError("bind", unix.Bind(p.send, &unix.SockaddrLinklayer{Ifindex: p.detour.from}))
+}
+
+// prepare makes what packets are sent with, a batch at once.
+func (p *port) prepare() {
 	p.out = make([]mmsghdr, sendBatch)
 	p.iov = make([]unix.Iovec, sendBatch)
 	p.held = make([][]byte, 0, sendBatch)
@@ -201,7 +218,6 @@ func (p *port) openSend() (err error) {
 		p.out[i].hdr.Iov = &p.iov[i]
 		p.out[i].hdr.SetIovlen(1)
 	}
-	return os.NewSyscallError("bind", unix.Bind(p.send, &unix.SockaddrLinklayer{Ifindex: p.detour.from}))
 }
 
 // close gives everything back. The device vanishes, and with it whatever the
@@ -329,18 +345,21 @@ func (p *port) flush() (lost uint64) {
 
 // Detach takes away what a helper that was killed left on an endpoint whose
 // namespace lives on. Without it the endpoint's shaped links stay cut.
-func Detach(e netem.Endpoint) error {
+func Detach(e netem.Endpoint) error { return inside(e, removeFilters) }
+
+// inside does f with netlink in an endpoint's namespace and its interface.
+func inside(e netem.Endpoint, f func(h *netlink.Handle, ifIndex int) error) error {
 	return netns.Do(e.Netns, func() error {
-		ifi, err := net.InterfaceByName(e.Interface)
-		if err != nil {
-			return err
-		}
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
 		defer h.Close()
-		return removeFilters(h, ifi.Index)
+		eth, err := h.LinkByName(e.Interface)
+		if err != nil {
+			return err
+		}
+		return f(h, eth.Attrs().Index)
 	})
 }
 

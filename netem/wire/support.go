@@ -14,7 +14,7 @@ import (
 // ErrUnsupported when it is for want of a right or of a part of the kernel.
 func Probe() error {
 	err := netns.Scratch(func(path string) error {
-		p, err := openPort(netem.Endpoint{Netns: path, Interface: "lo"}, ringFrames)
+		p, err := openPort(netem.Endpoint{Netns: path, Interface: "lo"}, ringFrames(1))
 		if err != nil {
 			return err
 		}

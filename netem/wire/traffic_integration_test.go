@@ -1,0 +1,438 @@
+//go:build integration
+
+package wire_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netemtest"
+	"github.com/faultlab/faultlab/netem/netns"
+)
+
+var ctx = context.Background()
+
+func apply(t testing.TB, b netem.Backend, links ...netem.Link) {
+	t.Helper()
+	if err := b.Apply(ctx, links); err != nil {
+		t.Fatalf("Apply(%v): %v", links, err)
+	}
+}
+
+func link(t testing.TB, from, to netem.Endpoint, text string) netem.Link {
+	t.Helper()
+	i, _, err := netem.Parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return netem.Link{From: from, To: to, Impairment: i}
+}
+
+func counters(t testing.TB, b netem.Backend) netem.Counters {
+	t.Helper()
+	c, err := b.Counters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// state is that of the one link from one node to another.
+func state(t testing.TB, b netem.Backend, from, to netem.Endpoint) netem.LinkState {
+	t.Helper()
+	all, err := b.Show(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.From.Name == from.Name && s.To.Name == to.Name {
+			return s
+		}
+	}
+	t.Fatalf("Show has no link %s to %s: %v", from.Name, to.Name, all)
+	return netem.LinkState{}
+}
+
+// A sink receives numbered datagrams in a node.
+type sink struct {
+	t    testing.TB
+	conn *net.UDPConn
+	addr netip.AddrPort
+}
+
+// arrival is one datagram as it came.
+type arrival struct {
+	n       int           // its number
+	took    time.Duration // since it was sent
+	at      time.Time
+	spoiled int // bits of its filling
+}
+
+func newSink(t testing.TB, node netem.Endpoint, addr netip.Addr, port uint16) *sink {
+	t.Helper()
+	s := &sink{t: t, addr: netip.AddrPortFrom(addr, port)}
+	err := netns.Do(node.Netns, func() (err error) {
+		s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.conn.Close() })
+	raw, err := s.conn.SyscallConn()
+	if err == nil {
+		raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// filling is what every byte behind number and time is.
+const filling = 0x5a
+
+// take receives until nothing has come for so long.
+func (s *sink) take(quiet time.Duration) (got []arrival) {
+	s.t.Helper()
+	buf := make([]byte, 64<<10)
+	for {
+		s.conn.SetReadDeadline(time.Now().Add(quiet))
+		n, err := s.conn.Read(buf)
+		now := time.Now()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return got
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		a := arrival{n: int(binary.BigEndian.Uint64(buf)), at: now, took: time.Duration(monotonic() - int64(binary.BigEndian.Uint64(buf[8:])))}
+		for _, b := range buf[16:n] {
+			for x := b ^ filling; x != 0; x &= x - 1 {
+				a.spoiled++
+			}
+		}
+		got = append(got, a)
+	}
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
+// A source sends numbered datagrams from a node.
+type source struct {
+	t    testing.TB
+	fd   int
+	next int
+	buf  []byte
+}
+
+func newSource(t testing.TB, node netem.Endpoint, to netip.AddrPort, size int) *source {
+	t.Helper()
+	s := &source{t: t, buf: slices.Repeat([]byte{filling}, size)}
+	var sa syscall.Sockaddr = &syscall.SockaddrInet4{Port: int(to.Port())}
+	family := syscall.AF_INET
+	if to.Addr().Is6() {
+		family, sa = syscall.AF_INET6, &syscall.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	} else {
+		sa.(*syscall.SockaddrInet4).Addr = to.Addr().As4()
+	}
+	err := netns.Do(node.Netns, func() (err error) {
+		s.fd, err = syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(s.fd) })
+	if err := syscall.Connect(s.fd, sa); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// send sends n datagrams, as many at once and then a pause.
+func (s *source) send(n, atOnce int, pause time.Duration) {
+	s.t.Helper()
+	for i := range n {
+		binary.BigEndian.PutUint64(s.buf, uint64(s.next))
+		binary.BigEndian.PutUint64(s.buf[8:], uint64(monotonic()))
+		s.next++
+		if _, err := syscall.Write(s.fd, s.buf); err != nil {
+			s.t.Fatalf("send: %v", err)
+		}
+		if atOnce > 0 && (i+1)%atOnce == 0 {
+			time.Sleep(pause)
+		}
+	}
+}
+
+// meet resolves the link address of the peer, so that no packet of the test's is
+// the one that waits for it.
+func meet(t testing.TB, s *sink, from *source) {
+	t.Helper()
+	from.send(1, 0, 0)
+	if got := s.take(200 * time.Millisecond); len(got) != 1 {
+		t.Fatalf("%d of 1 datagrams before anything was asked", len(got))
+	}
+	from.next = 0
+}
+
+// decided is what has to become of n packets with the impairment's seed.
+func decided(i netem.Impairment, n int) (copies []int, spoiled int, ahead map[int]bool) {
+	d := netem.NewDecider(i)
+	ahead = map[int]bool{}
+	for k := range n {
+		v := d.Decide()
+		for _, f := range v.Copies[:v.N] {
+			copies = append(copies, k)
+			if f.Flip >= 0 {
+				spoiled++
+			}
+			if f.Ahead {
+				ahead[k] = true
+			}
+		}
+	}
+	return copies, spoiled, ahead
+}
+
+func numbers(got []arrival) (n []int) {
+	for _, a := range got {
+		n = append(n, a.n)
+	}
+	return n
+}
+
+// Packet by packet: with a seed the decisions are known beforehand.
+func TestEveryPacketMeetsTheFateThatWasDecidedForIt(t *testing.T) {
+	for _, text := range []string{
+		"loss 0.1% seed 1", "loss 1% seed 2", "loss 10% 25% seed 3", "loss 50% seed 4", "loss gemodel 1% 10% seed 5",
+		"loss state 1% 30% 5% 90% 0.1% seed 6", "duplicate 2% seed 7", "delay 5ms loss 1% duplicate 10% seed 8", "loss 100% seed 9",
+	} {
+		t.Run(text, func(t *testing.T) {
+			n := netemtest.Network(t, 2)
+			b := open(t)
+			in := newSink(t, n[1], n[1].Addr, 7000)
+			out := newSource(t, n[0], in.addr, 64)
+			meet(t, in, out)
+			l := link(t, n[0], n[1], text)
+			const sent = 20_000
+			want, _, _ := decided(l.Impairment, sent)
+			for range 2 { // a seed given again begins anew
+				before := counters(t, b)
+				out.next = 0
+				apply(t, b, l)
+				first := state(t, b, n[0], n[1])
+				go out.send(sent, 100, time.Millisecond)
+				got := numbers(in.take(time.Second))
+				if !slices.Equal(got, want) {
+					at := 0
+					for at < min(len(got), len(want)) && got[at] == want[at] {
+						at++
+					}
+					t.Errorf("got %d datagrams, want %d; the first %d are as decided", len(got), len(want), at)
+				}
+				after, s := counters(t, b), state(t, b, n[0], n[1])
+				gone := map[int]bool{}
+				for _, k := range want {
+					gone[k] = true
+				}
+				if lost := uint64(sent - len(gone)); after.Dropped-before.Dropped != lost || s.Dropped-first.Dropped != lost || after.Overrun != 0 {
+					t.Errorf("dropped %d, of the link %d, overrun %d, want %d, %d and 0", after.Dropped-before.Dropped, s.Dropped-first.Dropped, after.Overrun, lost, lost)
+				}
+				if s.Packets-first.Packets != uint64(len(want)) {
+					t.Errorf("the link counts %d packets, want %d", s.Packets-first.Packets, len(want))
+				}
+			}
+		})
+	}
+}
+
+func TestCorruptionChangesOneBitAndReceiversNoticeByTheirChecksums(t *testing.T) {
+	n := netemtest.Network(t, 2)
+	b := open(t)
+	in := newSink(t, n[1], n[1].Addr, 7000)
+	out := newSource(t, n[0], in.addr, 1400)
+	meet(t, in, out)
+	apply(t, b, link(t, n[0], n[1], "corrupt 10% seed 3"))
+	const sent = 5000
+	_, spoiled, _ := decided(netem.Impairment{Corrupt: netem.Random{Chance: netem.Whole / 10}, Seed: 3}, sent)
+
+	go out.send(sent, 50, time.Millisecond)
+	got := in.take(time.Second)
+	for _, a := range got {
+		if a.spoiled != 0 {
+			t.Fatalf("datagram %d with a checksum came with %d bits changed", a.n, a.spoiled)
+		}
+	}
+	// A few bits matter to nobody: of the sender's link address, or of the time to live.
+	if lost := sent - len(got); lost > spoiled || lost < spoiled*95/100 {
+		t.Errorf("%d of %d datagrams with a checksum were lost, %d were spoiled", lost, sent, spoiled)
+	}
+
+	if err := unix.SetsockoptInt(out.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, link(t, n[0], n[1], "corrupt 10% seed 3"))
+	go out.send(sent, 50, time.Millisecond)
+	bits := 0
+	for _, a := range in.take(time.Second) {
+		if a.spoiled > 1 {
+			t.Errorf("datagram %d came with %d bits changed, want one", a.n, a.spoiled)
+		}
+		bits += a.spoiled
+	}
+	// 1384 of 1442 bytes are filling.
+	if want := spoiled * 1384 / 1442; bits > want*110/100 || bits < want*90/100 {
+		t.Errorf("%d datagrams came spoiled, want about %d", bits, want)
+	}
+}
+
+func TestReorderedPacketsGoAheadOfThoseThatWait(t *testing.T) {
+	n := netemtest.Network(t, 2)
+	b := open(t)
+	in := newSink(t, n[1], n[1].Addr, 7000)
+	out := newSource(t, n[0], in.addr, 64)
+	meet(t, in, out)
+	l := link(t, n[0], n[1], "delay 200ms reorder 5% gap 3 seed 11")
+	apply(t, b, l)
+	const sent = 1000 // within the delay
+	_, _, ahead := decided(l.Impairment, sent)
+	go out.send(sent, 20, time.Millisecond)
+	got := in.take(time.Second)
+	if len(got) != sent || len(ahead) == 0 {
+		t.Fatalf("%d of %d datagrams, %d ahead", len(got), sent, len(ahead))
+	}
+	for at, a := range got {
+		if first := at < len(ahead); first != ahead[a.n] || first == (a.took > 190*time.Millisecond) {
+			t.Errorf("datagram %d came as number %d after %v, ahead: %t", a.n, at, a.took, ahead[a.n])
+		}
+	}
+}
+
+func TestJitterKeepsTheOrderAndSpreadsTheDelay(t *testing.T) {
+	n := netemtest.Network(t, 2)
+	b := open(t)
+	in := newSink(t, n[1], n[1].Addr, 7000)
+	out := newSource(t, n[0], in.addr, 64)
+	meet(t, in, out)
+	apply(t, b, link(t, n[0], n[1], "delay 20ms jitter 10ms seed 5"))
+	const sent = 300
+	go out.send(sent, 1, 3*time.Millisecond)
+	got := in.take(time.Second)
+	if len(got) != sent || !slices.IsSorted(numbers(got)) {
+		t.Fatalf("%d of %d datagrams, in order: %t", len(got), sent, slices.IsSorted(numbers(got)))
+	}
+	var took []time.Duration
+	for _, a := range got {
+		took = append(took, a.took)
+	}
+	slices.Sort(took)
+	// Who comes behind a late one waits for it, so the lower half is thin.
+	if low, high := took[2], took[len(took)*9/10]; low < 9900*time.Microsecond || low > 17*time.Millisecond || high < 24*time.Millisecond || high > 40*time.Millisecond {
+		t.Errorf("delays from %v, nine tenths below %v, want 20ms and up to 10ms more or less", low, high)
+	}
+}
+
+func TestARateHoldsWithinAFewPercent(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		rate float64
+	}{{"rate 10mbit seed 1", 10e6}, {"delay 5ms rate 100mbit seed 1", 100e6}, {"rate 10mbit burst 32kb", 10e6}} {
+		t.Run(c.text, func(t *testing.T) {
+			n := netemtest.Network(t, 2)
+			b := open(t)
+			in := newSink(t, n[1], n[1].Addr, 7000)
+			out := newSource(t, n[0], in.addr, 1400)
+			meet(t, in, out)
+			apply(t, b, link(t, n[0], n[1], c.text))
+			const frame = (1400 + 8 + 20 + 14) * 8                  // bits
+			packets := int(c.rate / frame)                          // a second's
+			go out.send(2*packets, packets/100, 5*time.Millisecond) // about twice as fast
+			got := in.take(500 * time.Millisecond)
+			if len(got) < packets {
+				t.Fatalf("%d datagrams came, want at least %d", len(got), packets)
+			}
+			from, to := packets/10, packets // behind the burst
+			rate := float64(to-from) * frame / got[to].at.Sub(got[from].at).Seconds()
+			t.Logf("%.2f Mbit/s", rate/1e6)
+			if rate < 0.95*c.rate || rate > 1.05*c.rate {
+				t.Errorf("%.2f Mbit/s, want %.0f", rate/1e6, c.rate/1e6)
+			}
+			if after := counters(t, b); after.Overrun != 0 || int(after.Dropped)+len(got) != 2*packets {
+				t.Errorf("%d came, %d dropped, %d overrun of %d", len(got), after.Dropped, after.Overrun, 2*packets)
+			}
+		})
+	}
+}
+
+func TestAQueueHoldsAsManyPacketsAsAsked(t *testing.T) {
+	n := netemtest.Network(t, 2)
+	b := open(t)
+	in := newSink(t, n[1], n[1].Addr, 7000)
+	out := newSource(t, n[0], in.addr, 64)
+	meet(t, in, out)
+	apply(t, b, link(t, n[0], n[1], "delay 300ms limit 70"))
+	out.send(200, 0, 0)
+	got := numbers(in.take(time.Second))
+	if len(got) != 70 || got[69] != 69 {
+		t.Errorf("%d datagrams came, want the first 70", len(got))
+	}
+	if c := counters(t, b); c.Dropped != 130 || c.Overrun != 0 {
+		t.Errorf("dropped %d, overrun %d, want 130 and 0", c.Dropped, c.Overrun)
+	}
+}
+
+func TestSlotsLetPacketsLeaveTogether(t *testing.T) {
+	n := netemtest.Network(t, 2)
+	b := open(t)
+	in := newSink(t, n[1], n[1].Addr, 7000)
+	out := newSource(t, n[0], in.addr, 64)
+	meet(t, in, out)
+	apply(t, b, link(t, n[0], n[1], "slot 50ms"))
+	const sent = 200
+	go out.send(sent, 1, 2*time.Millisecond)
+	got := in.take(time.Second)
+	if len(got) != sent {
+		t.Fatalf("%d of %d datagrams", len(got), sent)
+	}
+	bursts := 1
+	for i := 1; i < len(got); i++ {
+		if got[i].at.Sub(got[i-1].at) > 25*time.Millisecond {
+			bursts++
+		}
+	}
+	if span := got[sent-1].at.Sub(got[0].at); bursts < 5 || bursts > int(span/(50*time.Millisecond))+2 {
+		t.Errorf("%d bursts in %v, want one every 50ms", bursts, span)
+	}
+}
+
+// pair is a network of two nodes with addresses of both families.
+func pair(t testing.TB, nodes int) []netem.Endpoint {
+	t.Helper()
+	n := netemtest.Network(t, nodes)
+	for i := range n {
+		if n[i].Addr6.IsValid() {
+			continue
+		}
+		n[i].Addr6 = netip.MustParseAddr(fmt.Sprintf("fd00:fa01::%x", i+1))
+		addAddress(t, n[i], netip.PrefixFrom(n[i].Addr6, 64))
+	}
+	return n
+}
