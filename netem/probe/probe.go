@@ -1,5 +1,11 @@
 // Package probe owns the proof that a link is what it was asked to be: it
-// measures round trips on live links.
+// measures live links and sets asked against measured.
+//
+// Round trips (Measure, Open) need nothing of the far end but its address; what
+// becomes of single packets (OneWay), how fast they pass (Blast) and what a
+// Check reports need both ends' namespaces.
+//
+// # Round trips
 //
 // A probe is an ICMP echo from one endpoint's namespace to another's address,
 // so it takes both directions of the link as any packet does. Both its times
@@ -16,6 +22,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -25,11 +32,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/netem"
-	"github.com/faultlab/faultlab/netem/netns"
 )
 
-// Pair is a link to measure: From asks, To answers.
+// Pair is a link to measure: From asks, To answers. It is measured by To's IPv4
+// address where it has one, else by its IPv6 address.
 type Pair struct{ From, To netem.Endpoint }
+
+// V6 is the pair to be measured by IPv6.
+func (p Pair) V6() Pair {
+	p.From.Addr, p.To.Addr = netip.Addr{}, netip.Addr{}
+	return p
+}
+
+func (p Pair) address() netip.Addr {
+	if p.To.Addr.IsValid() {
+		return p.To.Addr.Unmap()
+	}
+	return p.To.Addr6
+}
 
 // Stat is what was seen of one pair. The times are zero when nothing came back.
 type Stat struct {
@@ -207,36 +227,37 @@ func (p *Prober) closeSockets() {
 type pair struct {
 	of      Pair
 	fd      int
+	v6      bool
 	id, seq uint16
 	waiting map[uint16]time.Time // when each unanswered request was sent
 	probes  []Probe
+	// unstamped tells that a reply came of which no time is known.
+	unstamped bool
 }
 
 func openPair(of Pair) (*pair, error) {
-	if !of.To.Addr.Is4() {
-		return nil, fmt.Errorf("address %s is not IPv4", of.To.Addr)
+	to := of.address()
+	if !to.IsValid() {
+		return nil, fmt.Errorf("%s has no address", of.To.Name)
 	}
-	q := &pair{of: of, fd: -1, id: uint16(rand.Uint32()), waiting: map[uint16]time.Time{}}
-	err := netns.Do(of.From.Netns, func() (err error) {
-		q.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	q := &pair{of: of, fd: -1, v6: to.Is6(), id: uint16(rand.Uint32()), waiting: map[uint16]time.Time{}}
+	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
+	if q.v6 {
+		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
+	}
+	err := inside(of.From, func() (err error) {
+		q.fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 		return os.NewSyscallError("socket", err)
 	})
-	if errors.Is(err, os.ErrPermission) || errors.Is(err, netns.ErrUnsupported) {
-		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
-	}
 	if err != nil {
 		return nil, err
 	}
-	const (
-		icmpFilter  = 1 // linux/icmp.h
-		onlyReplies = ^(1 << echoReply)
-		stamps      = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
-			unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
-	)
+	const stamps = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
+		unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
 	err = errors.Join(
-		unix.SetsockoptInt(q.fd, unix.SOL_RAW, icmpFilter, onlyReplies),
+		q.onlyReplies(),
 		unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps),
-		unix.Connect(q.fd, &unix.SockaddrInet4{Addr: of.To.Addr.As4()}),
+		os.NewSyscallError("connect", unix.Connect(q.fd, sockaddr(to, 0))),
 	)
 	if err != nil {
 		unix.Close(q.fd)
@@ -245,24 +266,51 @@ func openPair(of Pair) (*pair, error) {
 	return q, nil
 }
 
+// onlyReplies has the socket see no other ICMP messages than echo replies.
+func (q *pair) onlyReplies() error {
+	if q.v6 {
+		var block unix.ICMPv6Filter // a bit for each type that is not to pass
+		for i := range block.Data {
+			block.Data[i] = ^uint32(0)
+		}
+		block.Data[echoReply6/32] &^= 1 << (echoReply6 % 32)
+		return unix.SetsockoptICMPv6Filter(q.fd, unix.SOL_ICMPV6, unix.ICMPV6_FILTER, &block)
+	}
+	const icmpFilter = 1 // linux/icmp.h
+	return unix.SetsockoptInt(q.fd, unix.SOL_RAW, icmpFilter, ^(1 << echoReply))
+}
+
 const (
-	echoReply   = 0
-	echoRequest = 8
-	requestSize = 64 // as ping's
+	echoReply    = 0
+	echoRequest  = 8
+	echoRequest6 = 128
+	echoReply6   = 129
+	requestSize  = 64 // as ping's
 )
 
 func (q *pair) send() {
-	q.seq++
 	var b [requestSize]byte
-	b[0] = echoRequest
+	_ = q.request(b[:])
+}
+
+// request sends an echo request that fills b. A request that the kernel drops,
+// for example into a dead emulator, is a lost one: its error is of interest to
+// who looks for a size.
+func (q *pair) request(b []byte) error {
+	q.seq++
+	clear(b)
 	binary.BigEndian.PutUint16(b[4:], q.id)
 	binary.BigEndian.PutUint16(b[6:], q.seq)
-	binary.BigEndian.PutUint16(b[2:], checksum(b[:]))
+	if q.v6 {
+		b[0] = echoRequest6 // its checksum is the kernel's
+	} else {
+		b[0] = echoRequest
+		binary.BigEndian.PutUint16(b[2:], checksum(b))
+	}
 	q.waiting[q.seq] = time.Now()
-	// A request that the kernel drops, for example into a dead emulator, is a
-	// lost one.
-	_, _ = unix.Write(q.fd, b[:])
+	_, err := unix.Write(q.fd, b)
 	q.stamp()
+	return err
 }
 
 // stamp puts the kernel's time of sending in place of ours. It is usually there
@@ -300,7 +348,7 @@ func (q *pair) receive() {
 		if err != nil {
 			return
 		}
-		id, seq, ok := parseReply(b[:n])
+		id, seq, ok := parseReply(b[:n], q.v6)
 		at, asked := q.waiting[seq]
 		if !ok || id != q.id || !asked {
 			continue
@@ -311,6 +359,8 @@ func (q *pair) receive() {
 		// of arrival, and the probe did not take place.
 		if came, ok := timestamp(oob[:noob]); ok && came.Before(reading) {
 			q.probes = append(q.probes, Probe{At: at, RTT: came.Sub(at)})
+		} else {
+			q.unstamped = true
 		}
 	}
 }
@@ -354,13 +404,19 @@ func Quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// parseReply reads an IPv4 packet as a raw socket gives it.
-func parseReply(b []byte) (id, seq uint16, ok bool) {
-	if len(b) < 20 {
-		return 0, 0, false
+// parseReply reads what a raw socket gives: an IPv4 packet, or what is in an
+// IPv6 packet.
+func parseReply(b []byte, v6 bool) (id, seq uint16, ok bool) {
+	header, reply := 0, byte(echoReply6)
+	if !v6 {
+		if len(b) < 20 {
+			return 0, 0, false
+		}
+		if header, reply = int(b[0]&0xf)*4, echoReply; header < 20 {
+			return 0, 0, false
+		}
 	}
-	header := int(b[0]&0xf) * 4
-	if header < 20 || len(b) < header+8 || b[header] != echoReply {
+	if len(b) < header+8 || b[header] != reply {
 		return 0, 0, false
 	}
 	b = b[header:]
@@ -398,7 +454,7 @@ func sendStamp(oob []byte) (id uint32, at time.Time, ok bool) {
 			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})):
 			ts := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
 			at, ok = time.Unix(ts.Unix()), ts.Nano() != 0
-		case m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_RECVERR &&
+		case (m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_RECVERR || m.Header.Level == unix.SOL_IPV6 && m.Header.Type == unix.IPV6_RECVERR) &&
 			len(m.Data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})):
 			id = (*unix.SockExtendedErr)(unsafe.Pointer(&m.Data[0])).Data
 		}

@@ -19,7 +19,7 @@ func TestOnlyEchoRepliesAreTakenFromThePacket(t *testing.T) {
 	reply[0] = 0x45
 	binary.BigEndian.PutUint16(reply[24:], 7)
 	binary.BigEndian.PutUint16(reply[26:], 9)
-	if id, seq, ok := parseReply(reply); !ok || id != 7 || seq != 9 {
+	if id, seq, ok := parseReply(reply, false); !ok || id != 7 || seq != 9 {
 		t.Errorf("parseReply = %d, %d, %t, want 7, 9, true", id, seq, ok)
 	}
 	request := append([]byte(nil), reply...)
@@ -27,7 +27,7 @@ func TestOnlyEchoRepliesAreTakenFromThePacket(t *testing.T) {
 	long := append([]byte(nil), reply...)
 	long[0] = 0x4f // a header longer than the packet
 	for name, b := range map[string][]byte{"empty": nil, "request": request, "short": reply[:27], "header": long} {
-		if _, _, ok := parseReply(b); ok {
+		if _, _, ok := parseReply(b, false); ok {
 			t.Errorf("%s: taken for a reply", name)
 		}
 	}

@@ -1,0 +1,164 @@
+package netemtest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/probe"
+)
+
+const ms = time.Millisecond
+
+func delayCases() []contract {
+	return []contract{
+		{"the added round trip is what was asked", 2, func(e *env) {
+			bare := e.rtt(0, 1, 60).P50
+			for _, asked := range []time.Duration{100 * time.Microsecond, 600 * time.Microsecond, ms, 10 * ms, 100 * ms} {
+				e.apply(Both(e.nodes[0], e.nodes[1], asked)...)
+				e.added(bare, asked)
+			}
+		}},
+		{"ReportedFault01 durations in every unit are exact", 2, func(e *env) {
+			bare := e.rtt(0, 1, 60).P50
+			for text, want := range map[string]time.Duration{"250us": 250 * time.Microsecond, "0.5ms": 500 * time.Microsecond, "0.5s": 500 * ms} {
+				e.set("delay " + text)
+				e.holds(0, 1, netem.Impairment{Delay: want})
+				e.added(bare, want)
+			}
+			// The longest: nothing arrives while anybody waits, and that is no error.
+			e.set("delay 300s")
+			e.holds(0, 1, netem.Impairment{Delay: 300 * time.Second})
+			if f := e.flow(probe.Stream{Count: 20, Interval: 5 * ms, Wait: 500 * ms}); f.Received > 0 {
+				e.Errorf("%d of %d packets arrived within a second of 300s, the first after %v", f.Received, f.Sent, f.Min)
+			}
+		}},
+		{"ReportedFault02 a delay is of one direction, an rtt of both together", 2, func(e *env) {
+			e.set("delay 30ms")
+			there, back := e.flow(probe.Stream{Count: 20, Interval: 5 * ms}), e.flowOf(probe.Pair{From: e.nodes[1], To: e.nodes[0]}, probe.Stream{Count: 20, Interval: 5 * ms})
+			if there.Min < 29*ms || there.P50 > 50*ms || back.P50 > 20*ms {
+				e.Errorf("one-way delays %v there and %v back, asked 30ms there and none back", there.P50, back.P50)
+			}
+			for _, s := range []probe.Stat{e.rtt(0, 1, 10), e.rtt(1, 0, 10)} {
+				if s.P50 < 29*ms || s.P50 > 50*ms {
+					e.Errorf("round trip %s to %s %v, want 30ms either way round", s.From, s.To, s.P50)
+				}
+			}
+			e.apply(e.link(0, 1, "rtt 40ms"), e.link(1, 0, "rtt 40ms"))
+			if s := e.rtt(0, 1, 10); s.P50 < 39*ms || s.P50 > 60*ms {
+				e.Errorf("round trip %v, asked rtt 40ms", s.P50)
+			}
+		}},
+		{"no packet is early", 2, func(e *env) {
+			e.set("delay 5ms")
+			f := e.flow(probe.Stream{Count: 3000, Interval: 200 * time.Microsecond})
+			e.nothingElse(f)
+			// Emulators may gather wake-ups, by tens of microseconds.
+			if f.Min < 4900*time.Microsecond {
+				e.Errorf("shortest delay %v of asked 5ms", f.Min)
+			}
+		}},
+		{"a delay is the same for both kinds of addresses", 2, func(e *env) {
+			e.set("delay 20ms")
+			p := probe.Pair{From: e.nodes[0], To: e.nodes[1]}
+			four, six := e.flowOf(p, probe.Stream{Count: 30, Interval: 3 * ms}), e.flowOf(p.V6(), probe.Stream{Count: 30, Interval: 3 * ms})
+			for _, f := range []probe.Flow{four, six} {
+				e.nothingElse(f)
+				if f.Min < 19900*time.Microsecond || f.P50 > 40*ms {
+					e.Errorf("delay %v by IPv4 and %v by IPv6, asked 20ms", four.P50, six.P50)
+				}
+			}
+		}},
+		{"packets marked by TOS are delayed like others", 2, func(e *env) {
+			e.set("delay 20ms")
+			for _, tos := range []uint8{0x08, 0x10, 0x18, 0x1c, 0xb8, 0xc0, 0xff &^ 3} {
+				if f := e.flow(probe.Stream{Count: 10, Interval: ms, TOS: tos}); f.Received != f.Sent || f.Min < 19900*time.Microsecond {
+					e.Errorf("TOS %#x: %d of %d arrived, the first after %v, asked 20ms", tos, f.Received, f.Sent, f.Min)
+				}
+			}
+		}},
+		{"jitter has the spread that was asked, and keeps packets in order", 2, func(e *env) {
+			// Packets further apart than delays differ, so that none holds up
+			// the next: their delays are the distribution. A standard
+			// deviation of uniform jitter is 1/sqrt(3) of it.
+			for _, c := range []struct {
+				text      string
+				sd        float64 // in jitters
+				low, high time.Duration
+			}{
+				{"delay 10ms jitter 3ms", 1 / math.Sqrt(3), 7 * ms, 13 * ms},
+				{"delay 20ms jitter 2ms distribution normal", 1, 12 * ms, 28 * ms},
+			} {
+				e.set(c.text)
+				i := e.link(0, 1, c.text).Impairment
+				f := e.flow(probe.Stream{Count: 400, Interval: 7 * ms})
+				e.nothingElse(f)
+				mean, sd := moments(f.Delays)
+				wanted := c.sd * float64(i.Jitter)
+				e.Logf("%s: mean %v, standard deviation %v, %v to %v", c.text, mean, time.Duration(sd), f.Min, f.Max)
+				// Five standard errors of 400, and a busy machine's lateness.
+				const late = 500 * time.Microsecond
+				if off := (mean - i.Delay).Abs(); off > time.Duration(wanted/4)+late {
+					e.Errorf("%s: mean %v", c.text, mean)
+				}
+				if sd < 0.75*wanted || sd > 1.25*wanted+float64(late) {
+					e.Errorf("%s: standard deviation %v, want %v", c.text, time.Duration(sd), time.Duration(wanted))
+				}
+				if f.Min < c.low-ms/10 || probe.Quantile(f.Delays, 0.95) > c.high+ms {
+					e.Errorf("%s: delays from %v, 95%% to %v, want %v to %v", c.text, f.Min, probe.Quantile(f.Delays, 0.95), c.low, c.high)
+				}
+			}
+			e.set("delay 10ms jitter 3ms")
+			e.nothingElse(e.flow(probe.Stream{Count: 2000, Interval: 100 * time.Microsecond}))
+		}},
+	}
+}
+
+// added judges the median round trip beside a bare one. A shared machine wakes
+// late by anything, and never early: of five attempts one must be right, within
+// a tenth and 150 microseconds. The benchmark has the real figures.
+func (e *env) added(bare, asked time.Duration) {
+	e.Helper()
+	var seen []time.Duration
+	for range 5 {
+		added := e.rtt(0, 1, 40).P50 - bare
+		seen = append(seen, added)
+		if (added - asked).Abs() <= asked/10+150*time.Microsecond {
+			e.Logf("asked %v, added %v", asked, seen)
+			return
+		}
+	}
+	e.Errorf("asked %v, added %v (bare %v)", asked, seen, bare)
+}
+
+// holds judges what the emulator reads back for a link.
+func (e *env) holds(from, to int, want netem.Impairment) {
+	e.Helper()
+	all, err := e.b.Show(e.ctx)
+	if err != nil {
+		e.Fatalf("Show: %v", err)
+	}
+	at := slices.IndexFunc(all, func(s netem.LinkState) bool {
+		return s.From.Name == e.nodes[from].Name && s.To.Name == e.nodes[to].Name
+	})
+	switch {
+	case at < 0:
+		e.Errorf("Show has no link %s to %s", e.nodes[from].Name, e.nodes[to].Name)
+	case all[at].Impairment.String() != want.String():
+		e.Errorf("Show has %s, want %s", all[at].Impairment, want)
+	}
+}
+
+// moments are mean and standard deviation, in nanoseconds.
+func moments(all []time.Duration) (mean time.Duration, sd float64) {
+	var sum, squares float64
+	for _, d := range all {
+		sum += float64(d)
+	}
+	m := sum / float64(len(all))
+	for _, d := range all {
+		squares += (float64(d) - m) * (float64(d) - m)
+	}
+	return time.Duration(m), math.Sqrt(squares / float64(len(all)))
+}
