@@ -149,6 +149,7 @@ type plan struct {
 // cut before there is a line to which that matters, and lines are what they
 // are to be before there is a packet for them.
 func (h *helper) apply(links []netem.Link) error {
+	h.sweep()
 	plans, err := h.plan(links)
 	if err == nil {
 		err = each(plans, func(p *plan) (err error) {
@@ -375,6 +376,23 @@ func (h *helper) clear() error {
 	return err
 }
 
+// sweep forgets sites whose interface is gone, as when a container ends: their
+// links ended with it, and holding on would keep its namespace.
+func (h *helper) sweep() {
+	for at, s := range h.sites {
+		var none netlink.LinkNotFoundError
+		if _, err := s.port.detour.h.LinkByIndex(s.port.detour.from); errors.As(err, &none) {
+			h.engine.do(func() {
+				h.engine.drain(s.port, s.port.lines)
+				h.engine.detach(s.port)
+				h.engine.watch()
+			})
+			s.port.close()
+			delete(h.sites, at)
+		}
+	}
+}
+
 // end clears, and takes out what has stayed for the next Apply.
 func (h *helper) end() error {
 	err := h.clear()
@@ -389,6 +407,7 @@ func (h *helper) end() error {
 
 // show has the kernel confirm that packets still take the detour.
 func (h *helper) show() ([]netem.LinkState, error) {
+	h.sweep()
 	var out []netem.LinkState
 	for _, s := range h.sites {
 		missing, err := s.port.detour.missing()

@@ -45,7 +45,9 @@ func newChange(l *line, i netem.Impairment) change {
 	switch {
 	case i.Reorder.Chance != 0:
 		c.faults.first = netem.MaxDelay
-	case i.Jitter != 0:
+	case i.Distribution.Table() == nil:
+		c.faults.first = i.Jitter
+	default:
 		c.faults.first = 4 * i.Jitter // as far as tables reach
 	}
 	return c

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -679,5 +680,34 @@ func TestANamespaceIsTheSameByWhateverPath(t *testing.T) {
 	apply(t, b, link(t, n[0], n[1], "delay 30ms"))
 	if s := netemtest.RTT(t, n[0], n[1], 5); s.P50 < 29*time.Millisecond {
 		t.Errorf("round trip %v by the other path, want 30ms", s.P50)
+	}
+}
+
+func TestAnInterfaceThatIsGoneTakesItsLinksAlongAndMayComeBack(t *testing.T) {
+	n := netemtest.Network(t, 3)
+	b := open(t)
+	apply(t, b, append(netemtest.Both(n[0], n[1], 20*time.Millisecond), netemtest.Both(n[0], n[2], 30*time.Millisecond)...)...)
+	netemtest.RTT(t, n[0], n[1], 3)
+	inside(t, n[1], func(h *netlink.Handle, eth netlink.Link) error { return h.LinkDel(eth) })
+	all, err := b.Show(ctx)
+	if err != nil || len(all) != 3 {
+		t.Errorf("Show has %d links, %v, want the 3 that do not begin at the interface that is gone", len(all), err)
+	}
+	if s := netemtest.RTT(t, n[0], n[2], 5); s.P50 < 29*time.Millisecond {
+		t.Errorf("round trip %v of a link that was left alone, want 30ms", s.P50)
+	}
+	sw, err := filepath.Glob(netns.Path(fmt.Sprintf("flt-%d-*-sw", os.Getpid())))
+	if err != nil || len(sw) != 1 {
+		t.Fatalf("switches %v, %v, want the one of the network", sw, err)
+	}
+	if err := netns.Join(sw[0], "br0", n[1].Name, n[1].Netns, n[1].Interface, []netip.Prefix{netip.PrefixFrom(n[1].Addr, 24)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, link(t, n[1], n[0], "delay 15ms"))
+	if s := netemtest.RTT(t, n[1], n[0], 5); s.P50 < 24*time.Millisecond {
+		t.Errorf("round trip %v over an interface that came back, want 25ms", s.P50)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }

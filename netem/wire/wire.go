@@ -3,15 +3,37 @@
 //
 // # Path of a packet
 //
-// In each node's namespace a clsact egress filter redirects the packets for a
+// In each node's namespace clsact egress filters redirect the packets for a
 // shaped peer to a TAP device. The device is only a sink. A packet socket bound
 // to it sees each packet before the sink drops it, and the kernel writes the
 // packet and its time of arrival into a ring that the helper shares, so that
 // neither a system call nor a wake-up is needed when a packet arrives. The
-// helper holds the packet until its deadline, arrival plus delay, and puts it
-// on the node's interface through a packet socket that bypasses the filter.
-// Both sockets carry the virtio header: packets that the sender left to the
-// card to cut or to sum up pass whole.
+// helper finds the packet's line, which is one directed link with packets of
+// IPv4 and IPv6 alike, holds it there until its deadline, arrival plus delay,
+// and puts it on the node's interface through a packet socket that bypasses
+// the filter. Both sockets carry the virtio header: packets that the sender
+// left to the card to cut or to sum up pass whole.
+//
+// ARP, neighbour discovery (ICMPv6 133 to 137), and where a link is to a whole
+// network its broadcast and multicast, meet no filter. Nor do packets with a
+// VLAN tag.
+//
+// # Faults
+//
+// What else is asked of a link is decided by netem.Decider as each packet
+// arrives, and by netem.Pacer for when it leaves: what is asked is what happens,
+// packet by packet, and a seed repeats it. Packets leave a line in the order in
+// which they came, but for those that reorder sends ahead. A packet's size is
+// that of its frame, Ethernet header included.
+//
+// Where a link's faults are per packet the TAP of its interface has no
+// offloads, so the kernel cuts and sums up packets before they reach the
+// ring. The interface's other links then see wire-size packets too, which costs
+// them speed and nothing else.
+//
+// Changes hold from the next arrival on, and delays for packets under way as
+// well. A partition drops what arrives; what is under way when it begins
+// arrives in its time.
 //
 // # Time
 //
@@ -22,6 +44,8 @@
 //   - while packets are under way it sleeps until the first deadline and looks
 //     into the rings at least once per shortest delay, early enough for every
 //     deadline, and no arrival wakes it; only after a silence does one;
+//   - while packets arrive it looks into the rings every millisecond, so that
+//     they do not fill up;
 //   - deadlines that lie close together share one wake-up;
 //   - where less time is left than a sleep costs, measured at the start, it
 //     waits awake;
@@ -32,9 +56,27 @@
 //
 // # Failing
 //
-// The filters point at devices that vanish with the helper, and a redirect to a
-// device that is gone drops the packet: a dead helper is a cut link, never an
-// undelayed one. A helper whose parent is gone takes its filters out and ends.
+// It fails closed. What packets of shaped links meet, and how it shows:
+//
+//   - The helper is killed: they are dropped. The filters point at devices that
+//     vanish with it, and a redirect to a device that is gone drops the packet.
+//     Done is closed and calls return ErrDead; Detach, or a new helper for the
+//     same interface, takes the filters out.
+//   - Its parent is killed: the helper sees the end of its input, releases what
+//     it holds, takes its filters out and ends. Packets pass as without it.
+//   - It is stopped, or has no processor for long: packets wait in the ring, and
+//     those that find it full are dropped (Counters.Overrun).
+//   - More than half a gigabyte is under way: new packets are dropped
+//     (Counters.Overrun).
+//   - A queue behind a given rate is full: new packets are dropped, as asked
+//     (Counters.Dropped).
+//   - Somebody takes the filters away: packets pass undelayed, and Show fails.
+//     That cannot be prevented; priorities 4242 and 4243 are no one else's.
+//   - An interface vanishes: its links do too. One that comes back by the same
+//     name has none until the next Apply.
+//   - An interface gets its first clsact, or loses it at Close: the kernel stops
+//     it, and what is sent within about a millisecond is dropped. Between the two
+//     nothing is lost, whatever changes.
 package wire
 
 import (
@@ -192,9 +234,12 @@ func (b *Backend) Pid() int { return b.cmd.Process.Pid }
 // Done is closed when the helper has ended, whoever ended it.
 func (b *Backend) Done() <-chan struct{} { return b.done }
 
-// Apply makes the links as asked. Where a link's delay changes, packets already
-// under way take the new delay too; none is lost and none overtakes another of
-// the same link.
+// Apply makes the links as asked, all or none. Where a link's delay changes,
+// packets already under way take the new delay too; none is lost and none
+// overtakes another of the same link. A link is the same as before if it begins
+// at the same interface, by whatever path to the namespace, and To has the same
+// name. Two links of an interface cannot have the same selector; of selectors
+// that overlap the longest prefix wins, and of one prefix a port.
 func (b *Backend) Apply(ctx context.Context, links []netem.Link) error {
 	for _, l := range links {
 		if err := l.Validate(); err != nil {
@@ -205,13 +250,15 @@ func (b *Backend) Apply(ctx context.Context, links []netem.Link) error {
 	return err
 }
 
-// Clear releases what is under way at once and takes the filters out.
+// Clear releases what is under way at once, takes the filters out, and gives
+// back all but the clsact.
 func (b *Backend) Clear(ctx context.Context) error {
 	_, err := b.call(ctx, request{Op: opClear})
 	return err
 }
 
-// Show reads back every link.
+// Show reads back every link whose interface is still there. It fails where
+// packets do not take the way they should because somebody removed a filter.
 func (b *Backend) Show(ctx context.Context) ([]netem.LinkState, error) {
 	r, err := b.call(ctx, request{Op: opShow})
 	return r.Links, err
