@@ -105,21 +105,38 @@ func lockJournal(dir string, flag int) (*Journal, error) {
 		f.Close()
 		return nil, ErrTaken
 	}
-	j := &Journal{dir: dir, file: f}
+	entries, err := readEntries(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &Journal{dir: dir, file: f, entries: entries}, nil
+}
+
+// ReadJournal lists what a lab has announced, whoever owns it.
+func ReadJournal(stateDir, name string) ([]Entry, error) {
+	f, err := os.Open(filepath.Join(stateDir, name, journalFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readEntries(f)
+}
+
+func readEntries(f *os.File) (out []Entry, err error) {
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		var e Entry
 		// A last line cut short by a crash announced a thing that was not
 		// made: announcing comes first.
 		if json.Unmarshal(sc.Bytes(), &e) == nil && e.Kind != "" {
-			j.entries = append(j.entries, e)
+			out = append(out, e)
 		}
 	}
 	if err := sc.Err(); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
-	return j, nil
+	return out, nil
 }
 
 // gone reports whether the file is no longer the one of its path: another
@@ -280,22 +297,37 @@ func Clean(ctx context.Context, stateDir string, undo map[string]Undo) ([]string
 		if alive {
 			continue
 		}
-		dir := filepath.Join(stateDir, name)
-		j, err := lockJournal(dir, os.O_CREATE) // a folder without a journal is removed too
-		if errors.Is(err, ErrTaken) || errors.Is(err, os.ErrNotExist) {
-			continue // somebody else cleans it or has done so
-		}
-		if err == nil {
-			if err = j.Undo(ctx, undo); err != nil {
-				j.file.Close() // for whoever tries again
-			}
-		}
-		if err != nil {
+		switch ok, err := cleanLab(ctx, filepath.Join(stateDir, name), undo); {
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		case ok:
+			done = append(done, name)
 		}
-		done = append(done, name)
 	}
 	sort.Strings(done)
 	return done, errors.Join(errs...)
+}
+
+// CleanLab undoes the journal of one lab if its owner is dead. A lab that is
+// not there, or lives, is no error.
+func CleanLab(ctx context.Context, stateDir, name string, undo map[string]Undo) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	_, err := cleanLab(ctx, filepath.Join(stateDir, name), undo)
+	return err
+}
+
+func cleanLab(ctx context.Context, dir string, undo map[string]Undo) (done bool, err error) {
+	j, err := lockJournal(dir, os.O_CREATE) // a folder without a journal is removed too
+	if errors.Is(err, ErrTaken) || errors.Is(err, os.ErrNotExist) {
+		return false, nil // somebody else cleans it or has done so
+	}
+	if err != nil {
+		return false, err
+	}
+	if err = j.Undo(ctx, undo); err != nil {
+		j.file.Close() // for whoever tries again
+	}
+	return err == nil, err
 }

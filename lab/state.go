@@ -16,13 +16,16 @@ import (
 // enough to show it, connect to it and take it down.
 type State struct {
 	Name        string      `json:"name"`
-	Topology    string      `json:"topology"`
-	Provider    string      `json:"provider"`
+	Topology    string      `json:"topology,omitempty"`
+	Provider    string      `json:"provider,omitempty"`
 	PID         int         `json:"pid"` // of the process that owns the lab
 	Started     time.Time   `json:"started"`
-	Client      StateNode   `json:"client"`
-	Nodes       []StateNode `json:"nodes"`
-	Credentials Credentials `json:"credentials"`
+	Client      StateNode   `json:"client,omitzero"`
+	Nodes       []StateNode `json:"nodes,omitempty"`
+	Credentials Credentials `json:"credentials,omitzero"`
+	// Shape is set where this is no lab: the interface of somebody else's
+	// network that the owner shapes.
+	Shape *netem.Endpoint `json:"shape,omitempty"`
 }
 
 // StateNode is one node, or the client, of a State.
@@ -48,15 +51,20 @@ func SaveState(c *Cluster, provider string) error {
 	for _, n := range c.Nodes() {
 		s.Nodes = append(s.Nodes, StateNode{n.Name(), n.Site(), n.Flavor(), n.Addr(), n.Endpoint()})
 	}
+	return s.Save(c.Dir())
+}
+
+// Save writes the state into a lab's folder, whole or not at all.
+func (s State) Save(dir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(c.Dir(), "."+stateFile)
+	tmp := filepath.Join(dir, "."+stateFile)
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(c.Dir(), stateFile))
+	return os.Rename(tmp, filepath.Join(dir, stateFile))
 }
 
 // LoadState reads what the lab of that name has told. The error of a name

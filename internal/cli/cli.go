@@ -96,7 +96,8 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:         usageError,
 		Commands: []*cli.Command{
 			c.run(), c.list(), c.show(), c.check(),
-			c.up(), c.status(), c.sql(), c.down(),
+			c.up(), c.status(), c.sql(), c.link(), c.down(),
+			c.shape(),
 			c.load(), c.report(),
 			c.servers(), c.doctor(), c.clean(),
 		},

@@ -20,7 +20,6 @@ import (
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/mysql"
-	"github.com/faultlab/faultlab/lab/process"
 	"github.com/faultlab/faultlab/lab/server"
 	"github.com/faultlab/faultlab/lab/topology"
 	"github.com/faultlab/faultlab/netem"
@@ -37,7 +36,7 @@ func (c *command) up() *cli.Command {
 			&cli.IntFlag{Name: "nodes", Usage: "`N`umber of nodes (default: the topology's own)"},
 			&cli.StringFlag{Name: "sites", Usage: "`A,B`: sites that the nodes are dealt to in turn"},
 			&cli.BoolFlag{Name: "foreground", Usage: "stay, and take the lab down on Ctrl-C"},
-			providerFlag, rootFlag, jsonFlag,
+			providerFlag, emulatorFlag, rootFlag, jsonFlag,
 		},
 		Action: func(ctx *cli.Context) error {
 			if err := exactly(ctx, "TOPOLOGY"); err != nil {
@@ -112,6 +111,10 @@ func (c *command) hold(ctx *cli.Context, t lab.Topology, spec lab.Spec, ready fu
 	if err != nil {
 		return err
 	}
+	emulator, err := labEmulator(ctx)
+	if err != nil {
+		return err
+	}
 	if err := p.Preflight(ctx.Context, spec); err != nil {
 		return err
 	}
@@ -134,6 +137,11 @@ func (c *command) hold(ctx *cli.Context, t lab.Topology, spec lab.Spec, ready fu
 		}
 		return err
 	}
+	release, err := serveLinks(l.Dir(), emulator)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	if err := lab.SaveState(cluster, p.Name()); err != nil {
 		return err
 	}
@@ -175,6 +183,7 @@ shell      faultlab sql %[1]s %[2]s
 load       faultlab load oltp_write_only prepare --lab %[1]s
            faultlab load oltp_write_only run --lab %[1]s
 programs   ip netns exec %[3]s COMMAND     (user and password: %[4]s)
+links      faultlab link set %[1]s client nodes 'rtt 1ms'
 take down  faultlab down %[1]s
 `, s.Name, s.Nodes[0].Name, filepath.Base(s.Client.Endpoint.Netns), filepath.Join(lab.StateDir(), s.Name, "lab.json"))
 	return nil
@@ -241,7 +250,7 @@ func (n attachedNode) Log(int) string                         { return "" }
 
 func (c *command) status() *cli.Command {
 	return &cli.Command{
-		Name: "status", Usage: "nodes, roles and health of running labs", ArgsUsage: "[LAB]",
+		Name: "status", Usage: "nodes, roles, health and shaped links of running labs", ArgsUsage: "[LAB]",
 		Flags: []cli.Flag{jsonFlag},
 		Action: func(ctx *cli.Context) error {
 			if err := exactly(ctx, "[LAB]"); err != nil {
@@ -254,16 +263,21 @@ func (c *command) status() *cli.Command {
 			if err != nil {
 				return err
 			}
+			if s.Shape != nil {
+				return c.shapeShow(ctx)
+			}
 			t, err := findTopology(s.Topology)
 			if err != nil {
 				return err
 			}
 			h := t.Health(ctx.Context, attach(s))
+			links, linksErr := shapedLinks(ctx.Context, s)
 			if ctx.Bool("json") {
 				return writeJSON(c.stdout, struct {
 					lab.State
 					Health lab.Health `json:"health"`
-				}{redacted(s), h})
+					Links  []linkRow  `json:"links"`
+				}{redacted(s), h, links})
 			}
 			w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintf(w, "NODE\tROLE\tSTATE\tADDRESS\tBEHIND\tVERSION\tPROBLEMS\n")
@@ -276,6 +290,14 @@ func (c *command) status() *cli.Command {
 			}
 			if err := w.Flush(); err != nil {
 				return err
+			}
+			if linksErr != nil {
+				fmt.Fprintf(c.stdout, "\nlinks: %s\n", linksErr)
+			} else if len(links) > 0 {
+				fmt.Fprintln(c.stdout)
+				if err := linkTable(c.stdout, links); err != nil {
+					return err
+				}
 			}
 			if p := h.Problems(); len(p) > 0 {
 				return &exit{exitFailed, nil}
@@ -302,6 +324,9 @@ func (c *command) statusAll(ctx *cli.Context) error {
 		e := entry{Name: name, Alive: alive}
 		if s, err := lab.LoadState(lab.StateDir(), name); err == nil {
 			e.Topology, e.Nodes, e.Started = s.Topology, len(s.Nodes), s.Started
+			if s.Shape != nil {
+				e.Topology = "shape of " + s.Shape.Interface + " in " + s.Shape.Name
+			}
 		}
 		out = append(out, e)
 	}
@@ -321,7 +346,10 @@ func (c *command) statusAll(ctx *cli.Context) error {
 			owner = "alive"
 		}
 		if !e.Started.IsZero() {
-			up, nodes = time.Since(e.Started).Round(time.Second).String(), fmt.Sprint(e.Nodes)
+			up = time.Since(e.Started).Round(time.Second).String()
+		}
+		if e.Nodes > 0 {
+			nodes = fmt.Sprint(e.Nodes)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, orDash(e.Topology), nodes, up, owner)
 	}
@@ -343,7 +371,7 @@ func (c *command) sql() *cli.Command {
 			if err := exactly(ctx, "LAB", "NODE", "[SQL]"); err != nil {
 				return err
 			}
-			s, err := lab.LoadState(lab.StateDir(), ctx.Args().Get(0))
+			s, err := loadLab(ctx.Args().Get(0))
 			if err != nil {
 				return err
 			}
@@ -452,7 +480,7 @@ func (c *command) shell(ctx *cli.Context, s lab.State, n lab.Node) error {
 func (c *command) down() *cli.Command {
 	return &cli.Command{
 		Name: "down", Usage: "take a lab down", ArgsUsage: "LAB | --all",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "every lab that was started with up or kept by run"}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "every lab that was started with up or kept by run, and every shape"}},
 		Action: func(ctx *cli.Context) error {
 			labs, err := lab.Labs(lab.StateDir())
 			if err != nil {
@@ -488,7 +516,7 @@ func (c *command) down() *cli.Command {
 					return err
 				}
 			}
-			if _, err := lab.Clean(ctx.Context, lab.StateDir(), process.Undo()); err != nil {
+			if _, err := lab.Clean(ctx.Context, lab.StateDir(), undo()); err != nil {
 				return err
 			}
 			// Labs that one run kept go together.

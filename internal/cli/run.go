@@ -149,6 +149,15 @@ func (c *command) runKept(ctx *cli.Context, plan scenarios.Plan, ready func(int)
 		return verdict(ctx.Context, run, err)
 	}
 	for _, k := range kept {
+		emulator, err := labEmulator(ctx)
+		if err != nil {
+			return err
+		}
+		release, err := serveLinks(k.Dir(), emulator)
+		if err != nil {
+			return err
+		}
+		defer release()
 		if err := lab.SaveState(k, run.Environment.Provider); err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/faultlab/faultlab/lab"
-	"github.com/faultlab/faultlab/lab/process"
 	"github.com/faultlab/faultlab/lab/server"
 )
 
@@ -146,7 +145,7 @@ func (c *command) clean() *cli.Command {
 			if err := exactly(ctx); err != nil {
 				return err
 			}
-			done, err := lab.Clean(ctx.Context, lab.StateDir(), process.Undo())
+			done, err := lab.Clean(ctx.Context, lab.StateDir(), undo())
 			if ctx.Bool("json") {
 				if done == nil {
 					done = []string{}

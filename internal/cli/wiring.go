@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -21,7 +20,6 @@ import (
 	"github.com/faultlab/faultlab/lab/workload/oltp"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/probe"
-	"github.com/faultlab/faultlab/netem/wire"
 	"github.com/faultlab/faultlab/results"
 	"github.com/faultlab/faultlab/scenarios"
 	"github.com/faultlab/faultlab/scenarios/engine"
@@ -49,7 +47,7 @@ func version() string {
 var (
 	jsonFlag     = &cli.BoolFlag{Name: "json", Usage: "print one JSON document on standard output"}
 	providerFlag = &cli.StringFlag{Name: "provider", Value: "auto", Usage: "what nodes are: `auto|process|docker`"}
-	emulatorFlag = &cli.StringFlag{Name: "emulator", Value: "auto", Usage: "what delays packets: `auto|kernel|user`"}
+	emulatorFlag = &cli.StringFlag{Name: "emulator", Value: "auto", Usage: "what shapes links: `auto|kernel|user`"}
 	rootFlag     = &cli.StringSliceFlag{Name: "server-root", Usage: "take servers from this folder tree, made of a distribution's packages, before any other: `DIR` (repeatable)"}
 )
 
@@ -67,24 +65,6 @@ func provider(ctx *cli.Context, report func(string)) (lab.Provider, error) {
 
 func servers(ctx *cli.Context) server.Store {
 	return server.Store{Roots: ctx.StringSlice("server-root")}
-}
-
-// emulator chooses what delays packets, and finds out whether it can, before
-// anything is created.
-func emulator(ctx *cli.Context) (func(context.Context, lab.Lab) (netem.Backend, error), error) {
-	switch name := ctx.String("emulator"); name {
-	case "auto", "user":
-		if err := wire.Probe(); err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context, _ lab.Lab) (netem.Backend, error) {
-			return wire.Open(ctx, wire.Options{})
-		}, nil
-	case "kernel":
-		return nil, lab.Hint(usage("this build has no kernel emulator"), "use --emulator user")
-	default:
-		return nil, usage("emulator %q is not auto, kernel or user", name)
-	}
 }
 
 // driver makes a scenario's workload.

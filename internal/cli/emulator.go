@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/remote"
+	"github.com/faultlab/faultlab/netem/wire"
+)
+
+// emulatorKind is a way to shape links.
+type emulatorKind struct {
+	name, about string
+	// probe says what this machine lacks for it.
+	probe func() error
+	open  func(context.Context) (netem.Backend, error)
+	// detach takes away what one that died left at an endpoint.
+	detach func(netem.Endpoint) error
+}
+
+// emulators are those there are, the one that auto prefers first.
+func emulators() []emulatorKind {
+	return []emulatorKind{{
+		name: "user", about: "holds packets in a process",
+		probe:  wire.Probe,
+		open:   func(ctx context.Context) (netem.Backend, error) { return wire.Open(ctx, wire.Options{}) },
+		detach: wire.Detach,
+	}}
+}
+
+// chooseEmulator finds the emulator of that name, or for auto the first that
+// this machine can run. It tries them, and leaves nothing behind.
+func chooseEmulator(name string, among []emulatorKind) (emulatorKind, error) {
+	if name != "auto" && name != "kernel" && name != "user" {
+		return emulatorKind{}, usage("emulator %q is not auto, kernel or user", name)
+	}
+	var lacks, mends []string
+	for _, k := range among {
+		if name != "auto" && name != k.name {
+			continue
+		}
+		err := k.probe()
+		if err == nil {
+			return k, nil
+		}
+		lacks = append(lacks, k.name+": "+err.Error())
+		mends = append(mends, hints(err)...)
+	}
+	if len(lacks) == 0 {
+		return emulatorKind{}, lab.Hint(usage("this build has no %s emulator", name), "use --emulator auto")
+	}
+	return emulatorKind{}, lab.Hint(fmt.Errorf("no emulator works here: %s", strings.Join(lacks, "; ")),
+		append(mends, "faultlab doctor shows what this machine can do")...)
+}
+
+// emulator chooses what shapes links, and finds out whether it can, before
+// anything is created.
+func emulator(ctx *cli.Context) (func(context.Context, lab.Lab) (netem.Backend, error), error) {
+	k, err := chooseEmulator(ctx.String("emulator"), emulators())
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, _ lab.Lab) (netem.Backend, error) { return k.open(ctx) }, nil
+}
+
+// labEmulator is what shapes the links of a lab that stays. An emulator that was
+// named must work; otherwise that can wait until a link is to be shaped.
+func labEmulator(ctx *cli.Context) (netem.Backend, error) {
+	name := ctx.String("emulator")
+	choose := func() (emulatorKind, error) { return chooseEmulator(name, emulators()) }
+	if name != "auto" {
+		k, err := choose()
+		if err != nil {
+			return nil, err
+		}
+		choose = func() (emulatorKind, error) { return k, nil }
+	}
+	return &onDemand{choose: choose}, nil
+}
+
+// onDemand is an emulator that is there while links are shaped: opened for the
+// first, closed when they are cleared. It takes away what a dead one left.
+type onDemand struct {
+	choose func() (emulatorKind, error)
+
+	mu      sync.Mutex
+	kind    emulatorKind
+	backend netem.Backend // nil while nothing is shaped
+	at      map[netem.Endpoint]bool
+}
+
+var _ netem.Backend = (*onDemand)(nil)
+
+// Name is that of the emulator that shapes, "" while nothing does.
+func (o *onDemand) Name() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.backend == nil {
+		return ""
+	}
+	return o.backend.Name()
+}
+
+func (o *onDemand) Apply(ctx context.Context, links []netem.Link) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.backend == nil {
+		k, err := o.choose()
+		if err != nil {
+			return err
+		}
+		b, err := k.open(ctx)
+		if err != nil {
+			return err
+		}
+		o.kind, o.backend, o.at = k, b, map[netem.Endpoint]bool{}
+	}
+	for _, l := range links {
+		o.at[l.From] = true
+	}
+	return o.backend.Apply(ctx, links)
+}
+
+// Clear takes the emulator out of the way even when it has died.
+func (o *onDemand) Clear(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.backend == nil {
+		return nil
+	}
+	err := o.backend.Clear(ctx)
+	cerr := o.backend.Close()
+	if err != nil || cerr != nil {
+		if derr := o.detach(); derr != nil {
+			return errors.Join(err, cerr, derr)
+		}
+	}
+	o.backend, o.at = nil, nil
+	return nil
+}
+
+func (o *onDemand) detach() error {
+	var errs []error
+	for e := range o.at {
+		if err := o.kind.detach(e); err != nil {
+			errs = append(errs, fmt.Errorf("take the emulator away from %s of %s: %w", e.Interface, e.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *onDemand) Show(ctx context.Context) ([]netem.LinkState, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.backend == nil {
+		return nil, nil
+	}
+	return o.backend.Show(ctx)
+}
+
+func (o *onDemand) Counters(ctx context.Context) (netem.Counters, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.backend == nil {
+		return netem.Counters{}, nil
+	}
+	return o.backend.Counters(ctx)
+}
+
+func (o *onDemand) Close() error { return o.Clear(context.Background()) }
+
+// socket is where the owner of a lab lets others at its links.
+func socket(dir string) string { return filepath.Join(dir, "netem.sock") }
+
+// serveLinks lets other processes shape what b can reach until close, which
+// also closes b.
+func serveLinks(dir string, b netem.Backend) (close func() error, err error) {
+	l, err := remote.Listen(socket(dir))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- remote.Serve(ctx, l, b) }()
+	return func() error {
+		cancel()
+		return errors.Join(<-done, b.Close())
+	}, nil
+}
+
+// dialLinks reaches the emulator of a lab that another process owns.
+func dialLinks(s lab.State) (*remote.Client, error) {
+	c, err := remote.Dial(socket(filepath.Join(lab.StateDir(), s.Name)))
+	if errors.Is(err, remote.ErrNobody) {
+		return nil, lab.Hint(fmt.Errorf("%s: the process that owned it is gone", s.Name), "remove what it left: faultlab clean")
+	}
+	return c, err
+}

@@ -1,0 +1,611 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/process"
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netns"
+)
+
+func (c *command) shape() *cli.Command {
+	return &cli.Command{
+		Name: "shape", Usage: "shape networks that faultlab did not build", ArgsUsage: "set|show|clear",
+		Subcommands: []*cli.Command{
+			{
+				Name: "set", Usage: "what is done to packets that leave an interface", ArgsUsage: "[IMPAIRMENT]",
+				Description: `Shaped are the packets that leave --dev of the namespace for one of --to: an
+address, a network, or either with a TCP or UDP port, and then the port has to
+be the packet's too. Packets that come in are not: shape them where they come
+from. A process stays behind that does it until shape clear.
+
+` + impairmentHelp + `
+
+Examples:
+   faultlab shape set --netns web --dev eth0 --to 10.0.0.5 'delay 10ms loss 1%'
+   faultlab shape set --netns 4711 --dev eth0 --to 10.0.0.0/8:3306 --partition
+   faultlab shape set --netns web --dev eth0 --to '[2001:db8::]/32:3306' --rate 10mbit --dry-run`,
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "netns", Usage: "namespace: a name of ip netns, the number of a process in it, or its path: `NAME|PID`"},
+					&cli.StringFlag{Name: "container", Usage: "container instead of a namespace: `NAME`", Hidden: true},
+					&cli.StringFlag{Name: "dev", Usage: "the `INTERFACE` that packets leave by"},
+					&cli.StringSliceFlag{Name: "to", Usage: "where they go: `CIDR[:PORT]` (repeatable)"},
+					&cli.BoolFlag{Name: "incoming", Hidden: true},
+					&cli.StringFlag{Name: "name", Usage: "`NAME` of the shape (default: of device and namespace)"},
+					&cli.BoolFlag{Name: "foreground", Usage: "stay, and clear the shape on Ctrl-C"},
+					&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, as commands of tc, and do nothing"},
+					emulatorFlag, jsonFlag,
+				}, impairmentFlags()...),
+				Action: c.shapeSet,
+			},
+			{
+				Name: "show", Usage: "what was asked, and what it did", ArgsUsage: "[NAME]",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "measure", Usage: "probe single addresses, and show what is measured beside what was asked"}, jsonFlag},
+				Action: c.shapeShow,
+			},
+			{
+				Name: "clear", Usage: "stop shaping", ArgsUsage: "NAME | --all",
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "every shape"}},
+				Action: c.shapeClear,
+			},
+		},
+		Action: func(ctx *cli.Context) error {
+			if ctx.Args().Present() {
+				return unknownCommand("faultlab shape", ctx.Args().First(), ctx.Command.Subcommands)
+			}
+			return cli.ShowSubcommandHelp(ctx)
+		},
+	}
+}
+
+func (c *command) shapeSet(ctx *cli.Context) error {
+	const outgoing = "shape acts on packets that leave --dev; to shape those that come in, shape the interface that they leave by"
+	asked, roundTrip, err := askedFor(ctx, strings.Join(ctx.Args().Slice(), " "))
+	switch {
+	case ctx.IsSet("container"):
+		return lab.Hint(usage("this build shapes no containers by name"),
+			"give its process: --netns $(docker inspect -f '{{.State.Pid}}' "+ctx.String("container")+")")
+	case ctx.IsSet("incoming"):
+		return lab.Hint(usage("shape has no option --incoming"), outgoing)
+	case err != nil:
+		return err
+	case roundTrip:
+		return lab.Hint(usage("rtt is there and back, and a shape acts on one direction"),
+			"write delay: --delay "+netem.FormatDuration(asked.Delay)+" is half of that rtt", outgoing)
+	}
+	for _, n := range []string{"netns", "dev", "to"} {
+		if !ctx.IsSet(n) || n != "to" && ctx.String(n) == "" {
+			return lab.Hint(usage("shape set needs --%s", n), ctx.Command.HelpName+" --help shows how it is used")
+		}
+	}
+	to, err := targets(ctx.StringSlice("to"))
+	if err != nil {
+		return err
+	}
+	name := ctx.String("name")
+	if name == "" {
+		name = shapeName(ctx.String("dev"), ctx.String("netns"))
+	}
+	if err := lab.CheckName(name); err != nil {
+		return usage("--name: %s", err)
+	}
+	at, err := findPlace(ctx.String("netns"), ctx.String("dev"))
+	if err != nil {
+		return err
+	}
+	link := netem.Link{From: at.Endpoint, To: to.endpoint(), Match: to, Impairment: asked}
+	if err := link.Validate(); err != nil {
+		return usage("%s", err)
+	}
+	kind, err := chooseEmulator(ctx.String("emulator"), emulators())
+	if err != nil {
+		return err
+	}
+	at.Emulator = kind.name
+	if ctx.Bool("dry-run") {
+		return c.dryRun(kind, ctx.String("netns"), link)
+	}
+	there, err := shapesAt(at)
+	if err != nil {
+		return err
+	}
+	for _, s := range there {
+		switch {
+		case !s.alive:
+			// What a dead owner left is in the way.
+			if err := lab.CleanLab(ctx.Context, lab.StateDir(), s.Name, undo()); err != nil {
+				return err
+			}
+		case ctx.IsSet("name") && s.Name != name:
+			return lab.Hint(usage("%s of %s is shaped already, under the name %s", at.Interface, at.Name, s.Name), "leave out --name, or use that one")
+		default:
+			link.From = *s.Shape
+			return c.reshape(ctx, s.State, link)
+		}
+	}
+	hold := func(ready func(int) error) error { return c.holdShape(ctx, name, at, kind, link, ready) }
+	if ctx.Bool("foreground") {
+		return hold(func(int) error { return nil })
+	}
+	return c.background(ctx.Context, hold)
+}
+
+// reshape changes or adds a link of a shape that another process owns.
+func (c *command) reshape(ctx *cli.Context, s lab.State, link netem.Link) error {
+	b, err := dialLinks(s)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	states, err := change(ctx.Context, b, []netem.Link{link})
+	if err != nil {
+		return lab.Hint(err, "begin anew: faultlab shape clear "+s.Name)
+	}
+	return c.showShape(ctx, s.Name, b.Name(), states)
+}
+
+// holdShape shapes until ctx ends.
+func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulatorKind, link netem.Link, ready func(int) error) (err error) {
+	j, err := lab.NewJournal(lab.StateDir(), name)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		uctx, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, j.Undo(uctx, undo()))
+	}()
+	id, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	if err := j.Add(undoPlace, string(id)); err != nil {
+		return err
+	}
+	b := &onDemand{choose: func() (emulatorKind, error) { return kind, nil }}
+	release, err := serveLinks(j.Dir(), b)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	states, err := change(ctx.Context, b, []netem.Link{link})
+	if err != nil {
+		return err
+	}
+	s := lab.State{Name: name, PID: os.Getpid(), Started: time.Now().UTC(), Shape: &at.Endpoint}
+	if err := s.Save(j.Dir()); err != nil {
+		return err
+	}
+	if err := c.showShape(ctx, name, b.Name(), states); err != nil {
+		return err
+	}
+	if err := ready(exitOK); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	if ctx.Bool("foreground") {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// showShape tells what shape set has done.
+func (c *command) showShape(ctx *cli.Context, name, emulator string, states []netem.LinkState) error {
+	if ctx.Bool("json") {
+		return writeJSON(c.stdout, shown{Name: name, Emulator: emulator, Links: rowsOf(states, nil)})
+	}
+	if err := linkTable(c.stdout, rowsOf(states, nil)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "\nthese packets only, on their way out; undo: faultlab shape clear %s\n", name)
+	return nil
+}
+
+// destinations are what --to names.
+type destinations []netem.Selector
+
+var targetRE = regexp.MustCompile(`^(?:\[([0-9a-fA-F:.]+)\](/\d+)?|([0-9.]+(?:/\d+)?)|([0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/\d+)?))(?::(\d+))?$`)
+
+// targets reads every --to.
+func targets(all []string) (destinations, error) {
+	const form = "write an address or a network, and a port if only that is meant: 10.0.0.5, 10.0.0.0/8:3306, 2001:db8::1, [2001:db8::]/32:3306"
+	var out destinations
+	for _, text := range all {
+		refuse := func(format string, args ...any) (destinations, error) {
+			return nil, lab.Hint(usage("--to %s: "+format, append([]any{text}, args...)...), form)
+		}
+		m := targetRE.FindStringSubmatch(text)
+		if m == nil {
+			return refuse("not an address or a network")
+		}
+		addr, bits, both := strings.Cut(m[1]+m[2]+m[3]+m[4], "/")
+		ip, err := netip.ParseAddr(addr)
+		if err != nil {
+			return refuse("%s is not an address", addr)
+		}
+		ip = ip.Unmap()
+		s := netem.Selector{Prefix: netip.PrefixFrom(ip, ip.BitLen())}
+		if both {
+			n, err := strconv.Atoi(bits)
+			if err != nil || n > ip.BitLen() {
+				return refuse("/%s is not 0 to %d", bits, ip.BitLen())
+			}
+			if s.Prefix = netip.PrefixFrom(ip, n); s.Prefix != s.Prefix.Masked() {
+				return nil, lab.Hint(usage("--to %s: %s lies within the network %s", text, ip, s.Prefix.Masked()),
+					fmt.Sprintf("write %s for the network, %s for the one address", s.Prefix.Masked(), ip))
+			}
+		}
+		if m[5] != "" {
+			port, err := strconv.ParseUint(m[5], 10, 16)
+			if err != nil || port == 0 {
+				return refuse("port %s is not 1 to 65535", m[5])
+			}
+			s.Port = uint16(port)
+		}
+		if slices.Contains(out, s) {
+			return refuse("given twice")
+		}
+		out = append(out, s)
+	}
+	// In any order they are the same link.
+	slices.SortFunc(out, func(a, b netem.Selector) int { return strings.Compare(a.String(), b.String()) })
+	return out, nil
+}
+
+// endpoint is the far end: of what --to names only a single address is a place
+// that probes can be sent to.
+func (d destinations) endpoint() netem.Endpoint {
+	var names []string
+	for _, s := range d {
+		name := strings.TrimSuffix(s.Prefix.String(), fmt.Sprintf("/%d", s.Prefix.Addr().BitLen()))
+		if s.Port != 0 && s.Prefix.Addr().Is6() {
+			name = "[" + s.Prefix.Addr().String() + "]" + strings.TrimPrefix(name, s.Prefix.Addr().String())
+		}
+		if s.Port != 0 {
+			name += fmt.Sprintf(":%d", s.Port)
+		}
+		names = append(names, name)
+	}
+	e := netem.Endpoint{Name: strings.Join(names, ", ")}
+	if len(d) == 1 && d[0].Prefix.IsSingleIP() {
+		if a := d[0].Prefix.Addr(); a.Is4() {
+			e.Addr = a
+		} else {
+			e.Addr6 = a
+		}
+	}
+	return e
+}
+
+// shapeName is a name that says where it is.
+func shapeName(dev, ns string) string {
+	name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower("shape-"+dev+"-"+filepath.Base(ns)), "-")
+	return strings.Trim(name[:min(len(name), 48)], "-")
+}
+
+// A place is an interface of somebody else's and the emulator that is to act
+// there. A journal keeps it. Dev and Ino are the namespace itself: numbers of
+// processes, and names, mean another one later.
+type place struct {
+	netem.Endpoint
+	Emulator string
+	Dev, Ino uint64
+}
+
+// findPlace finds the interface, and says what is not there.
+func findPlace(ns, dev string) (place, error) {
+	var p place
+	path, err := netnsPath(ns)
+	if err != nil {
+		return p, err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		err := fmt.Errorf("namespace %s: %w", ns, err)
+		if isNumber(ns) {
+			return p, lab.Hint(&exit{exitUsage, err}, "is there a process "+ns+"? ps -p "+ns)
+		}
+		return p, lab.Hint(&exit{exitUsage, err}, "ip netns list shows the namespaces that have a name; else give a process in it")
+	}
+	p = place{Endpoint: netem.Endpoint{Name: filepath.Base(ns), Netns: path, Interface: dev}, Dev: st.Dev, Ino: st.Ino}
+	var names []string
+	err = netns.Do(path, func() error {
+		all, err := net.Interfaces()
+		for _, i := range all {
+			names = append(names, i.Name)
+			if i.Name == dev {
+				p.Addr, p.Addr6 = addressesOf(i)
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return p, err
+	case !slices.Contains(names, dev):
+		return p, lab.Hint(usage("there is no interface %q in namespace %s", dev, ns), "there: "+strings.Join(names, ", "))
+	}
+	return p, nil
+}
+
+func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// netnsPath is where the namespace of a name, a process or a path is.
+func netnsPath(ns string) (string, error) {
+	switch {
+	case filepath.IsAbs(ns):
+		return ns, nil
+	case isNumber(ns):
+		return "/proc/" + ns + "/ns/net", nil
+	case strings.ContainsRune(ns, '/'):
+		return "", usage("--netns %s is no name, no process and no absolute path", ns)
+	}
+	return netns.Path(ns), nil
+}
+
+// addressesOf are the first of an interface that others can reach.
+func addressesOf(i net.Interface) (v4, v6 netip.Addr) {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		switch ip := p.Addr(); {
+		case err != nil || ip.IsLinkLocalUnicast():
+		case ip.Is4() && !v4.IsValid():
+			v4 = ip
+		case ip.Is6() && !v6.IsValid():
+			v6 = ip
+		}
+	}
+	return
+}
+
+// undoPlace is the kind of thing that a shape leaves when its owner is killed.
+const undoPlace = "shape"
+
+// undo says how to remove whatever any journal names.
+func undo() map[string]lab.Undo {
+	u := process.Undo()
+	u[undoPlace] = func(_ context.Context, id string) error {
+		var p place
+		if err := json.Unmarshal([]byte(id), &p); err != nil {
+			return err
+		}
+		return p.restore()
+	}
+	return u
+}
+
+// restore takes the emulator's traces away from the place, if that is still
+// there.
+func (p place) restore() error {
+	i := slices.IndexFunc(emulators(), func(k emulatorKind) bool { return k.name == p.Emulator })
+	if i < 0 {
+		return fmt.Errorf("this build has no %s emulator", p.Emulator)
+	}
+	path, ok := p.path()
+	if !ok {
+		return nil
+	}
+	e := p.Endpoint
+	e.Netns = path
+	gone := false
+	err := netns.Do(path, func() error {
+		_, err := net.InterfaceByName(e.Interface)
+		gone = err != nil
+		return nil
+	})
+	if err != nil || gone {
+		return err
+	}
+	return emulators()[i].detach(e)
+}
+
+// path is where the namespace is found now, and whether it is.
+func (p place) path() (string, bool) {
+	named, _ := filepath.Glob(netns.Path("*"))
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, path := range slices.Concat([]string{p.Netns}, named, processes) {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil && st.Dev == p.Dev && st.Ino == p.Ino {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// foreign is a shape, seen from outside.
+type foreign struct {
+	lab.State
+	place
+	alive bool
+}
+
+// shapes lists those that there are, by name.
+func shapes() ([]foreign, error) {
+	labs, err := lab.Labs(lab.StateDir())
+	if err != nil {
+		return nil, err
+	}
+	var out []foreign
+	for name, alive := range labs {
+		entries, err := lab.ReadJournal(lab.StateDir(), name)
+		if err != nil {
+			continue // it has just gone
+		}
+		i := slices.IndexFunc(entries, func(e lab.Entry) bool { return e.Kind == undoPlace })
+		if i < 0 {
+			continue
+		}
+		f := foreign{State: lab.State{Name: name}, alive: alive}
+		if err := json.Unmarshal([]byte(entries[i].ID), &f.place); err != nil {
+			return nil, fmt.Errorf("journal of %s: %w", name, err)
+		}
+		if s, err := lab.LoadState(lab.StateDir(), name); err == nil {
+			f.State = s
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b foreign) int { return strings.Compare(a.State.Name, b.State.Name) })
+	return out, nil
+}
+
+// shapesAt are those at the place.
+func shapesAt(p place) ([]foreign, error) {
+	all, err := shapes()
+	return slices.DeleteFunc(all, func(f foreign) bool {
+		return f.Dev != p.Dev || f.Ino != p.Ino || f.place.Interface != p.Interface
+	}), err
+}
+
+func (c *command) shapeShow(ctx *cli.Context) error {
+	if err := exactly(ctx, "[NAME]"); err != nil {
+		return err
+	}
+	all, err := shapes()
+	if err != nil {
+		return err
+	}
+	if ctx.NArg() == 1 {
+		if all, err = shapesNamed(all, ctx.Args().Slice()); err != nil {
+			return err
+		}
+	}
+	type entry struct {
+		shown
+		Netns  string `json:"netns"`
+		Device string `json:"dev"`
+		Alive  bool   `json:"alive"`
+	}
+	out := []entry{}
+	for _, f := range all {
+		e := entry{Netns: f.Netns, Device: f.place.Interface, Alive: f.alive}
+		e.Links = []linkRow{}
+		if f.alive {
+			b, err := dialLinks(f.State)
+			if err != nil {
+				return err
+			}
+			e.shown, err = look(ctx.Context, b)
+			b.Close()
+			if err != nil {
+				return lab.Hint(err, "faultlab shape clear "+f.State.Name)
+			}
+			sortLinks(e.states, nil)
+			var found []measured
+			if ctx.Bool("measure") {
+				if found, err = c.measureLinks(ctx, e.states); err != nil {
+					return err
+				}
+			}
+			e.Links = rowsOf(e.states, found)
+		}
+		e.Name = f.State.Name
+		out = append(out, e)
+	}
+	if ctx.Bool("json") {
+		return writeJSON(c.stdout, out)
+	}
+	if len(out) == 0 {
+		fmt.Fprintln(c.stdout, "nothing is shaped; shape something: faultlab shape set --netns NAME --dev eth0 --to CIDR 'delay 1ms'")
+		return nil
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	head := "SHAPE\tNETNS\tDEV\tTO\tPACKETS\tDROPPED\tASKED"
+	if ctx.Bool("measure") {
+		head += "\tMEASURED"
+	}
+	fmt.Fprintln(w, head)
+	for _, e := range out {
+		if !e.Alive {
+			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\tdead (faultlab clean)\n", e.Name, e.Netns, e.Device)
+		}
+		for _, r := range e.Links {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s", e.Name, r.From, e.Device, r.To, r.Packets, r.Dropped, r.Asked)
+			if r.Measured != nil {
+				fmt.Fprintf(w, "\t%s", r.Measured)
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, e := range out {
+		if e.Overrun > 0 {
+			fmt.Fprintf(c.stdout, "%s: the emulator lost %d packets that nobody asked it to drop\n", e.Name, e.Overrun)
+		}
+	}
+	return nil
+}
+
+// shapesNamed picks shapes by their names.
+func shapesNamed(all []foreign, names []string) (out []foreign, err error) {
+	var known []string
+	for _, f := range all {
+		known = append(known, f.State.Name)
+	}
+	for _, n := range names {
+		i := slices.Index(known, n)
+		if i < 0 {
+			hint := "nothing is shaped"
+			if len(known) > 0 {
+				hint = "there are: " + strings.Join(known, ", ")
+			}
+			return nil, lab.Hint(fmt.Errorf("there is no shape %q", n), hint)
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+func (c *command) shapeClear(ctx *cli.Context) error {
+	if ctx.Bool("all") == ctx.Args().Present() {
+		return lab.Hint(usage("shape clear takes the name of a shape, or --all"), "faultlab shape show lists them")
+	}
+	all, err := shapes()
+	if err == nil && !ctx.Bool("all") {
+		all, err = shapesNamed(all, ctx.Args().Slice())
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f.alive {
+			if f.PID == 0 || !holds(f.PID, filepath.Join(lab.StateDir(), f.State.Name)) {
+				return fmt.Errorf("shape %s is just being made", f.State.Name)
+			}
+			if err := endOwner(ctx.Context, f.PID, []string{f.State.Name}); err != nil {
+				return err
+			}
+		}
+		if err := lab.CleanLab(ctx.Context, lab.StateDir(), f.State.Name, undo()); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stderr, "%s is cleared\n", f.State.Name)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(c.stderr, "nothing is shaped")
+	}
+	return nil
+}
