@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,42 +19,26 @@ import (
 const dsnEnv = "FAULTLAB_DSN"
 
 func (c *command) load() *cli.Command {
-	var distributions []string
-	for _, d := range oltp.Distributions() {
-		distributions = append(distributions, string(d))
-	}
 	return &cli.Command{
 		Name: "load", Usage: "drive load at a lab or any MySQL-compatible server", ArgsUsage: "WORKLOAD prepare|run|cleanup",
-		Description: "Workloads: " + strings.Join(oltp.Workloads(), ", ") + ".\nTables, statements and options are sysbench 1.0's; what one has prepared the other can use.",
-		Flags: []cli.Flag{
+		Description: "Workloads: " + strings.Join(oltp.Workloads(), ", ") + ".\nTables, statements and options of those named oltp are sysbench's; what one has prepared the other can use.",
+		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "dsn", EnvVars: []string{dsnEnv}, Usage: "server, as `user:password@tcp(host:3306)/database`"},
 			&cli.StringFlag{Name: "lab", Usage: "the writer of this `LAB` instead of a DSN"},
-			&cli.IntFlag{Name: "tables", Value: 1, Usage: "`N`umber of tables"},
-			&cli.IntFlag{Name: "table-size", Value: 10000, Usage: "`N`umber of rows in each"},
-			&cli.IntFlag{Name: "range-size", Value: 100, Usage: "`N`umber of rows of a range query"},
-			&cli.StringFlag{Name: "rand-type", Value: string(oltp.Special), Usage: "how rows are drawn: `" + strings.Join(distributions, "|") + "`"},
 			&cli.IntFlag{Name: "threads", Value: 1, Usage: "`N`umber of connections"},
 			&cli.DurationFlag{Name: "time", Value: 10 * time.Second, Usage: "`D`uration of the measurement"},
 			&cli.DurationFlag{Name: "warmup-time", Usage: "`D`uration of load before it, discarded"},
 			&cli.DurationFlag{Name: "report-interval", Usage: "print a line every `D` (0: none)"},
 			&cli.Uint64Flag{Name: "rand-seed", Usage: "repeat the random choices of this `SEED` (0: draw one)"},
 			jsonFlag,
-		},
+		}, oltpFlags()),
 		Action: func(ctx *cli.Context) error {
 			if err := exactly(ctx, "WORKLOAD", "prepare|run|cleanup"); err != nil {
 				return err
 			}
-			for _, n := range []string{"tables", "table-size", "range-size"} {
-				if ctx.Int(n) < 1 { // oltp takes 0 for its default
-					return usage("--%s must be at least 1, not %d", n, ctx.Int(n))
-				}
-			}
-			d, err := oltp.New(oltp.Config{
-				Workload: ctx.Args().Get(0), Tables: ctx.Int("tables"), Rows: ctx.Int("table-size"),
-				RangeSize: ctx.Int("range-size"), Distribution: oltp.Distribution(ctx.String("rand-type")),
-			})
+			d, err := oltpDriver(ctx)
 			if err != nil {
-				return &exit{exitUsage, err}
+				return err
 			}
 			t, err := target(ctx)
 			if err != nil {
@@ -80,7 +65,7 @@ func target(ctx *cli.Context) (workload.Target, error) {
 	case name != "" && ctx.IsSet("dsn") && os.Getenv(dsnEnv) == "":
 		return workload.Target{}, usage("--dsn and --lab both name a server: give one")
 	case name != "":
-		s, err := lab.LoadState(lab.StateDir(), name)
+		s, err := loadLab(name)
 		if err != nil {
 			return workload.Target{}, err
 		}

@@ -6,7 +6,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,9 +27,10 @@ type Conn struct {
 
 // Stmt is a statement to be run many times.
 type Stmt struct {
-	stmt driver.Stmt // nil: the server does not prepare this one
+	stmt driver.Stmt // nil: it is sent as text
 	conn driver.Conn
 	text string
+	buf  []byte // text with the values in it
 }
 
 // Connect opens a connection to the target's database. An empty
@@ -61,6 +64,25 @@ func (c *Conn) Exec(ctx context.Context, query string) error {
 	return explain(err)
 }
 
+// ExecRows is Exec for statements that change rows, and tells how many.
+func (c *Conn) ExecRows(ctx context.Context, query string) (int64, error) {
+	r, err := c.conn.(driver.ExecerContext).ExecContext(ctx, query, nil)
+	if err != nil {
+		return 0, explain(err)
+	}
+	return r.RowsAffected()
+}
+
+// Query reads the rows of a query into row, one after another, and calls each
+// with it. What a row has in []byte is overwritten by the next one.
+func (c *Conn) Query(ctx context.Context, query string, row []driver.Value, each func(row []driver.Value) error) error {
+	rows, err := c.conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
+	if err != nil {
+		return explain(err)
+	}
+	return readRows(rows, query, row, each)
+}
+
 // QueryRow reads the one row of a query into dest. A value of the text protocol
 // is int64, float64, []byte or nil.
 func (c *Conn) QueryRow(ctx context.Context, query string, dest []driver.Value) error {
@@ -69,13 +91,41 @@ func (c *Conn) QueryRow(ctx context.Context, query string, dest []driver.Value) 
 		return explain(err)
 	}
 	defer rows.Close()
-	if got := len(rows.Columns()); got != len(dest) {
-		return fmt.Errorf("query has %d columns, not %d: %s", got, len(dest), query)
+	if err := columns(rows, query, dest); err != nil {
+		return err
 	}
 	if err := rows.Next(dest); err != nil {
 		return err // io.EOF: no row
 	}
 	return rows.Close()
+}
+
+// readRows reads all rows and closes them.
+func readRows(rows driver.Rows, query string, row []driver.Value, each func(row []driver.Value) error) error {
+	defer rows.Close()
+	if err := columns(rows, query, row); err != nil {
+		return err
+	}
+	for {
+		err := rows.Next(row)
+		if err == io.EOF {
+			return rows.Close()
+		}
+		if err == nil {
+			err = each(row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// columns checks that a row has a place for each column.
+func columns(rows driver.Rows, query string, row []driver.Value) error {
+	if got := len(rows.Columns()); got != len(row) {
+		return fmt.Errorf("query has %d columns, not %d: %s", got, len(row), query)
+	}
+	return nil
 }
 
 // Prepare has the server prepare a statement. One that servers do not prepare,
@@ -84,30 +134,97 @@ func (c *Conn) QueryRow(ctx context.Context, query string, dest []driver.Value) 
 func (c *Conn) Prepare(ctx context.Context, query string) (*Stmt, error) {
 	s, err := c.conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if serverCode(err) == erUnsupportedPS {
-		return &Stmt{conn: c.conn, text: query}, nil
+		return c.Text(query), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("preparing %q: %w", query, explain(err))
 	}
-	return &Stmt{stmt: s}, nil
+	return &Stmt{stmt: s, text: query}, nil
+}
+
+// Text is a statement that is sent as text each time, with its arguments in the
+// place of its question marks. It may have none that stand for themselves.
+func (c *Conn) Text(query string) *Stmt {
+	return &Stmt{conn: c.conn, text: query}
 }
 
 // Close ends the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
 // Exec runs the statement and reads its rows, if it has any, without decoding
-// them. It takes no context: watching one costs more than a short statement.
-// Closing the transport ends it.
+// them. Arguments are int64, float64, string or []byte, or nil. It takes no
+// context: watching one costs more than a short statement. Closing the
+// transport ends it.
 func (s *Stmt) Exec(args []driver.Value) error {
 	// The driver's ExecContext copies its arguments into new memory at each
 	// call; Exec is the same without.
 	var err error
 	if s.stmt == nil {
-		_, err = s.conn.(driver.Execer).Exec(s.text, args) //nolint:staticcheck
+		_, err = s.conn.(driver.Execer).Exec(s.interpolate(args), nil) //nolint:staticcheck
 	} else {
 		_, err = s.stmt.Exec(args) //nolint:staticcheck
 	}
 	return err
+}
+
+// Query is Exec for a statement whose rows matter: see Conn.Query. A prepared
+// statement gives numbers in their own type, DECIMAL as text.
+func (s *Stmt) Query(args, row []driver.Value, each func(row []driver.Value) error) error {
+	var rows driver.Rows
+	var err error
+	if s.stmt == nil {
+		rows, err = s.conn.(driver.Queryer).Query(s.interpolate(args), nil) //nolint:staticcheck
+	} else {
+		rows, err = s.stmt.Query(args) //nolint:staticcheck
+	}
+	if err != nil {
+		return err
+	}
+	return readRows(rows, s.text, row, each)
+}
+
+// interpolate writes the arguments into the text.
+func (s *Stmt) interpolate(args []driver.Value) string {
+	if len(args) == 0 {
+		return s.text
+	}
+	s.buf = s.buf[:0]
+	rest := s.text
+	for _, arg := range args {
+		before, after, _ := strings.Cut(rest, "?")
+		s.buf, rest = appendLiteral(append(s.buf, before...), arg), after
+	}
+	s.buf = append(s.buf, rest...)
+	return string(s.buf)
+}
+
+// appendLiteral appends an SQL literal.
+func appendLiteral(b []byte, v driver.Value) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "NULL"...)
+	case int64:
+		return strconv.AppendInt(b, v, 10)
+	case float64:
+		return strconv.AppendFloat(b, v, 'g', -1, 64)
+	case []byte:
+		return appendString(b, v)
+	case string:
+		return appendString(b, v)
+	default:
+		return appendString(b, fmt.Sprint(v))
+	}
+}
+
+func appendString[S string | []byte](b []byte, s S) []byte {
+	b = append(b, '\'')
+	for i := range len(s) {
+		if s[i] == '\'' || s[i] == '\\' {
+			b = append(b, s[i])
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '\'')
 }
 
 // isNotSent tells that a statement never left.
@@ -121,6 +238,8 @@ func explain(err error) error {
 		why = "fewer threads, or a larger max_connections"
 	case 1461:
 		why = "fewer threads or tables, or a larger max_prepared_stmt_count"
+	case 3098:
+		why = "group replication takes only tables with a primary key"
 	case 1049, 1146:
 		why = "the tables are not prepared"
 	default:

@@ -2,7 +2,6 @@ package oltp
 
 import (
 	"errors"
-	"math"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -61,6 +60,9 @@ func TestATransactionSendsSysbenchsStatementsInItsOrder(t *testing.T) {
 		{"oltp_read_only", all([]string{"BEGIN"}, points, ranges, []string{"COMMIT"}), workload.Statements{Read: 14, Other: 2}},
 		{"oltp_write_only", all([]string{"BEGIN"}, changes, []string{"COMMIT"}), workload.Statements{Write: 4, Other: 2}},
 		{"oltp_point_select", []string{point}, workload.Statements{Read: 1}},
+		{"oltp_update_index", changes[:1], workload.Statements{Write: 1}},
+		{"oltp_update_non_index", changes[1:2], workload.Statements{Write: 1}},
+		{"oltp_delete", changes[2:3], workload.Statements{Write: 1}},
 	} {
 		t.Run(tt.workload, func(t *testing.T) {
 			s := &server{t: t}
@@ -109,6 +111,124 @@ func TestATransactionSendsSysbenchsStatementsInItsOrder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// normal is a statement without its values and the number of its table.
+func normal(text string) string {
+	text = tableName.ReplaceAllString(text, "sbtestN")
+	return regexp.MustCompile(`'[^']*'|\b\d+\b`).ReplaceAllString(text, "?")
+}
+
+func texts50(t *testing.T, c Config) (all [][]call, counts workload.Statements) {
+	t.Helper()
+	s := &server{t: t}
+	session := open(t, s, c)
+	for range 50 {
+		from := len(s.log)
+		var err error
+		if counts, err = session.Transaction(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s.log[from:])
+	}
+	return all, counts
+}
+
+func TestAsTextAreSentTheSameStatementsWithTheirValues(t *testing.T) {
+	for _, w := range Workloads() {
+		prepared, counts := texts50(t, Config{Workload: w, Tables: 3, Rows: 1000})
+		asText, countsAsText := texts50(t, Config{Workload: w, Tables: 3, Rows: 1000, Text: true})
+		if counts != countsAsText {
+			t.Errorf("%s counts %+v, as text %+v", w, counts, countsAsText)
+		}
+		for i := range prepared {
+			var a, b []string
+			for _, c := range prepared[i] {
+				a = append(a, normal(c.text))
+			}
+			for _, c := range asText[i] {
+				b = append(b, normal(c.text))
+				if c.args != nil || strings.Contains(c.text, "?") {
+					t.Fatalf("%s: %q was prepared", w, c.text)
+				}
+			}
+			if diff := cmp.Diff(a, b); diff != "" {
+				t.Fatalf("%s (-prepared +text):\n%s", w, diff)
+			}
+		}
+	}
+}
+
+func TestTheMixOfSysbenchHalfUsesOneTableATransactionAndText(t *testing.T) {
+	all, counts := texts50(t, Config{Workload: "oltp", Tables: 5})
+	if want := (workload.Statements{Read: 14, Write: 4, Other: 2}); counts != want {
+		t.Errorf("counts %+v, want %+v", counts, want)
+	}
+	tables := map[string]bool{}
+	for _, one := range all {
+		name := tableName.FindString(one[1].text)
+		tables[name] = true
+		for _, c := range one {
+			if got := tableName.FindString(c.text); got != "" && got != name {
+				t.Fatalf("%q is in a transaction on %s", c.text, name)
+			}
+			if c.args != nil {
+				t.Fatalf("%q was prepared", c.text)
+			}
+		}
+	}
+	if len(tables) != 5 {
+		t.Errorf("%d tables of 5 were used", len(tables))
+	}
+}
+
+func TestInsertedRowsHaveTheServersIDsOrNewOnes(t *testing.T) {
+	auto := regexp.MustCompile(`^INSERT INTO sbtest1 \(id, k, c, pad\) VALUES \(0, \d+, '[\d-]{119}', '[\d-]{59}'\)$`)
+	all, counts := texts50(t, Config{Workload: "oltp_insert"})
+	if want := (workload.Statements{Write: 1}); counts != want {
+		t.Errorf("counts %+v, want %+v", counts, want)
+	}
+	for _, one := range all {
+		if len(one) != 1 || !auto.MatchString(one[0].text) {
+			t.Fatalf("sent %v, want one that matches %s", one, auto)
+		}
+	}
+	own := regexp.MustCompile(`VALUES \((-?\d+), `)
+	seen := map[string]bool{}
+	all, _ = texts50(t, Config{Workload: "oltp_insert", NoAutoInc: true})
+	for _, one := range all {
+		m := own.FindStringSubmatch(one[0].text)
+		if m == nil || m[1] == "0" || seen[m[1]] {
+			t.Fatalf("sent %q: no id of its own", one[0].text)
+		}
+		seen[m[1]] = true
+	}
+}
+
+func TestCountsSayHowManyStatementsThereAre(t *testing.T) {
+	counts := Counts{PointSelects: 2, SumRanges: 3, IndexUpdates: 2, DeleteInserts: 2}
+	for _, tt := range []struct {
+		workload string
+		skipTrx  bool
+		want     workload.Statements
+	}{
+		{"oltp_read_write", false, workload.Statements{Read: 5, Write: 6, Other: 2}},
+		{"oltp_read_write", true, workload.Statements{Read: 5, Write: 6}},
+		{"oltp_read_only", false, workload.Statements{Read: 5, Other: 2}},
+		{"oltp_write_only", false, workload.Statements{Write: 6, Other: 2}},
+		{"oltp", false, workload.Statements{Read: 5, Write: 6, Other: 2}},
+		{"oltp_update_index", false, workload.Statements{Write: 2}},
+		{"oltp_point_select", false, workload.Statements{Read: 1}},
+		{"oltp_insert", false, workload.Statements{Write: 1}},
+	} {
+		all, got := texts50(t, Config{Workload: tt.workload, Counts: &counts, SkipTrx: tt.skipTrx})
+		if got != tt.want {
+			t.Errorf("%s, skip-trx %v: %+v, want %+v", tt.workload, tt.skipTrx, got, tt.want)
+		}
+		if n := got.Read + got.Write + got.Other; len(all[0]) != n {
+			t.Errorf("%s counted %d statements and sent %d", tt.workload, n, len(all[0]))
+		}
 	}
 }
 
@@ -168,6 +288,9 @@ func TestABrokenConnectionHidesTheOutcomeOnlyOfACommitThatWrote(t *testing.T) {
 		answer       int
 		unknown      bool
 	}{
+		{"oltp_update_index", "UPDATE", cut, true}, // commits by itself
+		{"oltp_insert", "INSERT", cut, true},
+		{"oltp_insert", "INSERT", 1062, false},
 		{"oltp_write_only", "COMMIT", cut, true},
 		{"oltp_write_only", "COMMIT", 1053, true},
 		{"oltp_write_only", "COMMIT", 1213, false},
@@ -248,13 +371,18 @@ func TestAnUnusableConfigurationIsRefusedWithAllThatIsWrong(t *testing.T) {
 		want []string
 	}{
 		{Config{Workload: "oltp_writeonly"}, []string{`unknown workload "oltp_writeonly": did you mean "oltp_write_only"?`}},
-		{Config{Workload: "tpcc"}, []string{`unknown workload "tpcc": choose one of oltp_point_select, oltp_read_only, oltp_read_write, oltp_write_only`}},
+		{Config{Workload: "tpcc"}, []string{`unknown workload "tpcc": choose one of oltp, oltp_delete, oltp_insert, oltp_point_select, oltp_read_only, oltp_read_write, oltp_update_index`}},
 		{Config{}, []string{"no workload: choose one of"}},
 		{Config{Workload: "oltp_read_only", Distribution: "Unifrom"}, []string{`unknown distribution "Unifrom": did you mean "uniform"?`}},
 		{
 			Config{Workload: "oltp_read_only", Tables: -1, Rows: 2e9, RangeSize: -5},
 			[]string{"tables is -1, must be 1 to 10000", "rows of a table is 2000000000", "range size is -5"},
 		},
+		{
+			Config{Workload: "oltp_read_only", Shape: Shape{SpecPct: 101, SpecRes: 100, ParetoH: 1, ZipfianExp: -1}, Counts: &Counts{SumRanges: -1}},
+			[]string{"rand-spec-pct) is 101", "rand-spec-res) is 100", "pareto share is 1", "zipfian exponent is -1", "sum ranges is -1"},
+		},
+		{Config{Workload: "oltp_write_only", Counts: &Counts{SumRanges: 5}}, []string{"a transaction of oltp_write_only has no statement left"}},
 	} {
 		_, err := New(tt.c)
 		if err == nil {
@@ -271,83 +399,6 @@ func TestAnUnusableConfigurationIsRefusedWithAllThatIsWrong(t *testing.T) {
 		if d, err := New(Config{Workload: name}); err != nil || d.Name() != name {
 			t.Errorf("%s with defaults: %v", name, err)
 		}
-	}
-}
-
-// The figures are those of four million draws by sysbench 1.0.20's own
-// sysbench.rand.special(1, 20000).
-func TestSpecialHasTheShapeOfSysbenchs(t *testing.T) {
-	const n, draws = 20_000, 2_000_000
-	r := rand.New(rand.NewPCG(1, 2))
-	count := make([]int, n+2)
-	for range draws {
-		id := Special.draw(r, n)
-		if id < 1 || id > n {
-			t.Fatalf("drew %d of 1 to %d", id, n)
-		}
-		count[id]++
-	}
-	share := func(from, to int) float64 {
-		var sum int
-		for _, c := range count[from : to+1] {
-			sum += c
-		}
-		return float64(sum) / draws
-	}
-	for _, tt := range []struct {
-		what     string
-		from, to int
-		want     float64
-	}{
-		{"the hot rows", 9950, 10101, 0.7587}, // 0.75, and the bell's part
-		{"the first quarter of the window, which sysbench never hits", 9900, 9949, 0.0030},
-		{"below the window", 1, 9899, 0.1192},
-		{"the tails beyond three deviations", 1, 4999, 0.25 * 0.00108}, // a mean of 12 has lighter tails than a normal
-		{"one hot row", 10_000, 10_000, 20_150.0 / 4e6},
-		{"one half-hot row at the edge", 9950, 9950, 5290.0 / 4e6},
-	} {
-		got := share(tt.from, tt.to)
-		if d := math.Abs(got - tt.want); d > 0.0002+0.03*tt.want {
-			t.Errorf("%s (%d to %d) get %.5f of the draws, want %.5f", tt.what, tt.from, tt.to, got, tt.want)
-		}
-	}
-}
-
-func TestSmallTablesAreDrawnAsSysbenchDrawsThem(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	for n, want := range map[int][]float64{ // of a million draws by sysbench
-		1:  {1},
-		2:  {0.4999, 0.5001},
-		3:  {0.1252, 0.8652, 0.0097},
-		10: {0, 0.0001, 0.0055, 0.0582, 0.3720, 0.5589, 0.0053, 0.0001, 0, 0},
-	} {
-		const draws = 300_000
-		got := make([]float64, n)
-		for range draws {
-			got[Special.draw(r, n)-1] += 1.0 / draws
-		}
-		for i := range got {
-			if math.Abs(got[i]-want[i]) > 0.005 {
-				t.Errorf("special of %d drew %.4f, want %.4f", n, got, want)
-				break
-			}
-		}
-	}
-}
-
-func TestUniformDrawsEveryIDAlike(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	const n, draws = 100, 1_000_000
-	count := make([]float64, n)
-	for range draws {
-		count[Uniform.draw(r, n)-1]++
-	}
-	var chi2 float64
-	for _, c := range count {
-		chi2 += (c - draws/n) * (c - draws/n) / (draws / n)
-	}
-	if chi2 > 148.2 { // 99 degrees of freedom, one in a thousand
-		t.Errorf("chi-square of %v over %d ids", chi2, n)
 	}
 }
 
@@ -380,7 +431,8 @@ func TestStringsAreGroupsOfElevenRandomDigits(t *testing.T) {
 func TestDrawingCostsNoMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	c := make([]byte, cLength)
-	if n := testing.AllocsPerRun(100, func() { fillGroups(r, c); Special.draw(r, 1000) }); n != 0 {
+	ids := newSampler(Special, Shape{}.withDefaults(), 1000)
+	if n := testing.AllocsPerRun(100, func() { fillGroups(r, c); ids.draw(r) }); n != 0 {
 		t.Errorf("%v allocations a row", n)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
 	"golang.org/x/sync/errgroup"
@@ -15,7 +17,8 @@ import (
 )
 
 const (
-	// loaders is how many tables are filled at once.
+	// loaders is how many connections fill tables at once. One alone leaves the
+	// server waiting for its disk, and a second processor without work.
 	loaders = 4
 	// batch is how many rows an INSERT has, and with that a transaction: 200 KB,
 	// far from what Galera and Group Replication refuse or stall on, and from
@@ -25,26 +28,36 @@ const (
 	noDatabase = 1049
 )
 
-// Prepare implements workload.Driver. It makes the database too. A table whose
-// rows are 1 to some n is filled up from there, whoever began it; one that has
-// more rows than it should, or gaps, is refused and left alone.
+// Prepare implements workload.Driver. It makes the database too. What is
+// missing of a table's rows, 1 to Rows, is filled in, whoever began it and
+// whatever was interrupted; a table with other rows than those is refused and
+// left alone, except by oltp_insert, which makes them.
 func (o *oltp) Prepare(ctx context.Context, t workload.Target, progress func(done, total int64)) error {
 	if err := makeDatabase(ctx, t); err != nil {
 		return fmt.Errorf("preparing %s: %w", o.Workload, err)
 	}
 	t.Database = t.DatabaseName()
-	p := &progressSum{total: int64(o.Tables) * int64(o.Rows), report: progress}
+	p := &progressSum{total: int64(o.Tables) * int64(o.filled()), report: progress}
+	chunks := make(chan chunk)
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(loaders)
-	for n := 1; n <= o.Tables; n++ {
+	group.Go(func() error {
+		defer close(chunks)
+		return o.makeTables(gctx, t, chunks, p.add)
+	})
+	for range min(loaders, o.Tables*(1+o.filled()/batch)) {
 		group.Go(func() error {
-			if err := o.prepareTable(gctx, t, n, p.add); err != nil {
-				return fmt.Errorf("preparing %s.%s: %w", t.Database, table(n), err)
-			}
-			return nil
+			return o.fill(gctx, t, chunks, p.add)
 		})
 	}
 	return group.Wait()
+}
+
+// filled is how many rows a table has before the load.
+func (o *oltp) filled() int {
+	if o.Workload == "oltp_insert" && o.NoAutoInc {
+		return 0 // a row there could have an id that the load will make up
+	}
+	return o.Rows
 }
 
 // Cleanup implements workload.Driver. It leaves the database.
@@ -89,78 +102,155 @@ func is(err error, code uint16) bool {
 	return ok && e.Number == code
 }
 
-// prepareTable makes the table, then its rows, then its index.
-func (o *oltp) prepareTable(ctx context.Context, t workload.Target, n int, done func(rows int64)) error {
+// chunk is a row of ids that a table lacks, all or in part.
+type chunk struct {
+	table       int
+	first, last int64
+	// left counts the chunks of the table that are not filled yet. Who fills
+	// the last makes the index.
+	left *atomic.Int64
+}
+
+// makeTables makes the tables and sends what they lack.
+func (o *oltp) makeTables(ctx context.Context, t workload.Target, chunks chan<- chunk, done func(rows int64)) error {
 	c, err := workload.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	// InnoDB and a primary key are what Group Replication and Galera ask for.
-	err = c.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+table(n)+` (
-  id INTEGER NOT NULL AUTO_INCREMENT,
+	for n := 1; n <= o.Tables; n++ {
+		missing, have, err := o.makeTable(ctx, c, n)
+		if err != nil {
+			return fmt.Errorf("preparing %s.%s: %w", t.Database, table(n), err)
+		}
+		done(have)
+		left := new(atomic.Int64)
+		left.Store(int64(len(missing)))
+		for _, m := range missing {
+			m.left = left
+			select {
+			case chunks <- m:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if len(missing) == 0 {
+			if err := o.makeIndex(ctx, c, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeTable makes the table if there is none, and tells what it lacks and how
+// many rows it has.
+func (o *oltp) makeTable(ctx context.Context, c *workload.Conn, n int) (missing []chunk, have int64, err error) {
+	auto, key := " AUTO_INCREMENT", "PRIMARY KEY"
+	if o.NoAutoInc {
+		auto = ""
+	}
+	if o.Secondary {
+		key = "KEY xid"
+	}
+	// InnoDB is what Group Replication and Galera ask for.
+	if err := c.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+table(n)+` (
+  id INTEGER NOT NULL`+auto+`,
   k INTEGER DEFAULT '0' NOT NULL,
   c CHAR(120) DEFAULT '' NOT NULL,
   pad CHAR(60) DEFAULT '' NOT NULL,
-  PRIMARY KEY (id)
-) ENGINE = InnoDB`)
-	if err != nil {
-		return err
+  `+key+` (id)
+) ENGINE = InnoDB`); err != nil {
+		return nil, 0, err
 	}
-	have, err := o.rows(ctx, c, n)
-	if err != nil {
-		return err
-	}
-	done(have)
-	if err := o.fill(ctx, c, n, have, done); err != nil {
-		return err
-	}
-	return makeIndex(ctx, c, n)
-}
-
-// rows is how many rows the table has. Theirs are the ids from 1 to that.
-func (o *oltp) rows(ctx context.Context, c *workload.Conn, n int) (int64, error) {
-	got := make([]driver.Value, 2)
-	if err := c.QueryRow(ctx, "SELECT COUNT(*), COALESCE(MAX(id), 0) FROM "+table(n), got); err != nil {
-		return 0, err
-	}
-	count, last, err := int64s(got)
-	if err != nil {
-		return 0, err
-	}
-	switch {
-	case count > int64(o.Rows):
-		return 0, fmt.Errorf("has %d rows, more than the %d asked for: clean up first, or ask for %d", count, o.Rows, count)
-	case count != last:
-		return 0, fmt.Errorf("has %d rows with ids up to %d: clean up first", count, last)
-	}
-	return count, nil
-}
-
-// fill inserts the rows after the first have ones.
-func (o *oltp) fill(ctx context.Context, c *workload.Conn, n int, have int64, done func(rows int64)) error {
-	rng := rand.New(rand.NewPCG(uint64(n), uint64(have)))
-	text, pad := make([]byte, cLength), make([]byte, padLength)
-	var sql []byte
-	for id := have + 1; id <= int64(o.Rows); {
-		last := min(id+batch-1, int64(o.Rows))
-		rows := last - id + 1
-		sql = append(sql[:0], "INSERT INTO "+table(n)+" (id, k, c, pad) VALUES"...)
-		for sep := " "; id <= last; id, sep = id+1, ", " {
-			fillGroups(rng, text)
-			fillGroups(rng, pad)
-			sql = fmt.Appendf(sql, "%s(%d, %d, '%s', '%s')", sep, id, o.Distribution.draw(rng, o.Rows), text, pad)
+	rows := int64(o.filled())
+	if o.Workload != "oltp_insert" {
+		got := make([]driver.Value, 1)
+		err := c.QueryRow(ctx, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE id < 1 OR id > %d", table(n), rows), got)
+		if err != nil {
+			return nil, 0, err
 		}
-		if err := c.Exec(ctx, string(sql)); err != nil {
+		if got[0] != int64(0) {
+			return nil, 0, fmt.Errorf("has %v rows that are not among the %d asked for: clean up first, or ask for as many as there are", got[0], rows)
+		}
+	}
+	return o.missing(ctx, c, n, rows)
+}
+
+// missing finds the chunks of ids from 1 to rows that are not all there.
+func (o *oltp) missing(ctx context.Context, c *workload.Conn, n int, rows int64) (chunks []chunk, have int64, err error) {
+	next := int64(1) // the first id not yet known to be there
+	skip := func(to int64) {
+		for ; next < to; next += batch {
+			chunks = append(chunks, chunk{table: n, first: next, last: min(next+batch-1, rows)})
+		}
+	}
+	err = c.Query(ctx, fmt.Sprintf("SELECT (id - 1) DIV %d AS chunk, COUNT(*) FROM %s WHERE id BETWEEN 1 AND %d GROUP BY chunk ORDER BY chunk",
+		batch, table(n), rows), make([]driver.Value, 2), func(row []driver.Value) error {
+		number, count, err := int64s(row)
+		if err != nil {
 			return err
 		}
+		have += count
+		first := number*batch + 1
+		skip(first)
+		if count == min(batch, rows-first+1) {
+			next = first + batch
+		}
+		return nil
+	})
+	skip(rows + 1)
+	return chunks, have, err
+}
+
+// fill inserts the rows of chunks, and makes the index of each table whose last
+// it filled.
+func (o *oltp) fill(ctx context.Context, t workload.Target, chunks <-chan chunk, done func(rows int64)) error {
+	c, err := workload.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	text, pad := make([]byte, cLength), make([]byte, padLength)
+	var sql []byte
+	for m := range chunks {
+		// What a row holds depends on its place alone, whoever fills it in.
+		rng := rand.New(rand.NewPCG(uint64(m.table), uint64(m.first)))
+		// IGNORE passes over what is there of a chunk.
+		sql = append(sql[:0], "INSERT IGNORE INTO "+table(m.table)+" (id, k, c, pad) VALUES"...)
+		for id, sep := m.first, " "; id <= m.last; id, sep = id+1, ", " {
+			fillGroups(rng, text)
+			fillGroups(rng, pad)
+			sql = append(sql, sep...)
+			sql = append(sql, '(')
+			sql = strconv.AppendInt(sql, id, 10)
+			sql = append(sql, ", "...)
+			sql = strconv.AppendInt(sql, o.ids.draw(rng), 10)
+			sql = append(sql, ", '"...)
+			sql = append(sql, text...)
+			sql = append(sql, "', '"...)
+			sql = append(sql, pad...)
+			sql = append(sql, "')"...)
+		}
+		rows, err := c.ExecRows(ctx, string(sql))
+		if err != nil {
+			return fmt.Errorf("filling %s.%s: %w", t.Database, table(m.table), err)
+		}
 		done(rows)
+		if m.left.Add(-1) == 0 {
+			if err := o.makeIndex(ctx, c, m.table); err != nil {
+				return fmt.Errorf("preparing %s.%s: %w", t.Database, table(m.table), err)
+			}
+		}
 	}
 	return nil
 }
 
 // makeIndex makes the index on k, which is quicker over rows that are there.
-func makeIndex(ctx context.Context, c *workload.Conn, n int) error {
+func (o *oltp) makeIndex(ctx context.Context, c *workload.Conn, n int) error {
+	if o.NoCreateSecondary {
+		return nil
+	}
 	name := fmt.Sprintf("k_%d", n)
 	got := make([]driver.Value, 2)
 	err := c.QueryRow(ctx, "SELECT COUNT(*), 0 FROM information_schema.statistics WHERE table_schema = DATABASE()"+

@@ -41,8 +41,8 @@ var texts = [queries]string{
 	insertRow:      "INSERT INTO %s (id, k, c, pad) VALUES (?, ?, ?, ?)",
 }
 
-// step is some runs of a query, on one table that is drawn for the step. The
-// step of deleteRow inserts the row again.
+// step is some runs of a query. The step of deleteRow in a transaction inserts
+// the row again.
 type step struct {
 	query query
 	runs  int
@@ -50,31 +50,69 @@ type step struct {
 
 // plan is what a transaction does.
 type plan struct {
-	steps      []step
-	autocommit bool // no BEGIN and COMMIT
+	steps    []step
+	trx      bool // BEGIN and COMMIT around it
+	oneTable bool // one draw of a table for all steps, not one for each
+	reinsert bool // what deleteRow deletes
+	text     bool // no prepared statements
 }
 
-var (
-	reads = []step{{pointSelect, 10}, {simpleRange, 1}, {sumRange, 1}, {orderRange, 1}, {distinctRange, 1}}
-	// writes keeps the order of sysbench: it decides who waits for whose locks.
-	writes = []step{{indexUpdate, 1}, {nonIndexUpdate, 1}, {deleteRow, 1}}
-	plans  = map[string]plan{
-		"oltp_read_write":   {steps: slices.Concat(reads, writes)},
-		"oltp_read_only":    {steps: reads},
-		"oltp_write_only":   {steps: writes},
-		"oltp_point_select": {steps: []step{{pointSelect, 1}}, autocommit: true},
-	}
-)
+// kinds are the workloads, and which statements of Counts each takes.
+var kinds = map[string]struct{ reads, writes bool }{
+	"oltp":                  {true, true}, // sysbench 0.5's oltp.lua
+	"oltp_read_write":       {true, true},
+	"oltp_read_only":        {true, false},
+	"oltp_write_only":       {false, true},
+	"oltp_point_select":     {},
+	"oltp_update_index":     {},
+	"oltp_update_non_index": {},
+	"oltp_insert":           {},
+	"oltp_delete":           {},
+}
 
 // Workloads lists the names that Config takes.
-func Workloads() []string { return slices.Sorted(maps.Keys(plans)) }
+func Workloads() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// plan is what a transaction of c does. The order is sysbench's: it decides who
+// waits for whose locks.
+func (c Config) plan() plan {
+	n := c.Counts
+	switch c.Workload {
+	case "oltp_point_select":
+		return plan{steps: []step{{pointSelect, 1}}, text: c.Text}
+	case "oltp_update_index":
+		return plan{steps: some(step{indexUpdate, n.IndexUpdates}), text: c.Text}
+	case "oltp_update_non_index":
+		return plan{steps: some(step{nonIndexUpdate, n.NonIndexUpdates}), text: c.Text}
+	case "oltp_insert":
+		return plan{steps: []step{{insertRow, 1}}, text: true}
+	case "oltp_delete":
+		return plan{steps: []step{{deleteRow, 1}}, text: c.Text}
+	}
+	var steps []step
+	if kinds[c.Workload].reads {
+		steps = append(steps, step{pointSelect, n.PointSelects}, step{simpleRange, n.SimpleRanges},
+			step{sumRange, n.SumRanges}, step{orderRange, n.OrderRanges}, step{distinctRange, n.DistinctRanges})
+	}
+	if kinds[c.Workload].writes {
+		steps = append(steps, step{indexUpdate, n.IndexUpdates}, step{nonIndexUpdate, n.NonIndexUpdates},
+			step{deleteRow, n.DeleteInserts})
+	}
+	old := c.Workload == "oltp"
+	return plan{steps: some(steps...), trx: !c.SkipTrx, oneTable: old, reinsert: true, text: c.Text || old}
+}
+
+// some are the steps that do anything.
+func some(steps ...step) []step {
+	return slices.DeleteFunc(steps, func(s step) bool { return s.runs == 0 })
+}
 
 // session is one connection with its statements.
 type session struct {
 	*oltp
 	conn          *workload.Conn
 	rng           *rand.Rand
-	begin, commit *workload.Stmt            // nil with autocommit
+	begin, commit *workload.Stmt            // nil without plan.trx
 	stmts         [queries][]*workload.Stmt // by table, from 0
 	c, pad        []byte                    // written anew for each use
 	args          [queries][]driver.Value   // c and pad are in them already
@@ -102,23 +140,27 @@ func (o *oltp) Session(ctx context.Context, t workload.Target, seed uint64) (wor
 
 // prepare has the server prepare all that the plan will need.
 func (s *session) prepare(ctx context.Context) (err error) {
-	if !s.plan.autocommit {
-		if s.begin, err = s.conn.Prepare(ctx, "BEGIN"); err != nil {
+	prepare := s.conn.Prepare
+	if s.plan.text {
+		prepare = func(_ context.Context, query string) (*workload.Stmt, error) { return s.conn.Text(query), nil }
+	}
+	if s.plan.trx {
+		if s.begin, err = prepare(ctx, "BEGIN"); err != nil {
 			return err
 		}
-		if s.commit, err = s.conn.Prepare(ctx, "COMMIT"); err != nil {
+		if s.commit, err = prepare(ctx, "COMMIT"); err != nil {
 			return err
 		}
 	}
 	for _, step := range s.plan.steps {
 		need := []query{step.query}
-		if step.query == deleteRow {
+		if step.query == deleteRow && s.plan.reinsert {
 			need = append(need, insertRow)
 		}
 		for _, q := range need {
 			s.args[q] = s.newArgs(q)
 			for n := range s.Tables {
-				stmt, err := s.conn.Prepare(ctx, fmt.Sprintf(texts[q], table(n+1)))
+				stmt, err := prepare(ctx, fmt.Sprintf(texts[q], table(n+1)))
 				if err != nil {
 					return err
 				}
@@ -147,27 +189,28 @@ func (s *session) newArgs(q query) []driver.Value {
 // Transaction implements workload.Session. Its statements are not told of ctx:
 // see workload.Stmt.
 func (s *session) Transaction(context.Context) (sent workload.Statements, err error) {
-	if s.begin != nil {
+	if s.plan.trx {
 		sent.Other++
 		if err := s.begin.Exec(nil); err != nil {
 			return sent, err
 		}
 	}
-	for _, step := range s.plan.steps {
-		table := s.rng.IntN(s.Tables)
+	table := s.rng.IntN(s.Tables)
+	for i, step := range s.plan.steps {
+		if i > 0 && !s.plan.oneTable {
+			table = s.rng.IntN(s.Tables)
+		}
 		for range step.runs {
 			if err := s.run(step.query, table, &sent); err != nil {
 				return sent, err
 			}
 		}
 	}
-	if s.commit != nil {
+	if s.plan.trx {
 		sent.Other++
-		// A transaction that wrote nothing has no outcome to be unsure of.
-		if err := s.commit.Exec(nil); err != nil && sent.Write > 0 && workload.OutcomeHidden(err) {
-			return sent, fmt.Errorf("%w: %w", workload.ErrUnknownOutcome, err)
-		} else if err != nil {
-			return sent, err
+		if err := s.commit.Exec(nil); err != nil {
+			// A transaction that wrote nothing has no outcome to be unsure of.
+			return sent, hidden(err, sent.Write > 0)
 		}
 	}
 	return sent, nil
@@ -176,37 +219,71 @@ func (s *session) Transaction(context.Context) (sent workload.Statements, err er
 // run draws the query's arguments and runs it.
 func (s *session) run(q query, table int, sent *workload.Statements) error {
 	args := s.args[q]
-	id := s.id()
 	switch q {
 	case pointSelect:
-		args[0] = id
-		sent.Read++
+		args[0] = s.id()
+		return s.read(q, table, args, sent)
 	case simpleRange, sumRange, orderRange, distinctRange:
+		id := s.id()
 		args[0], args[1] = id, id+int64(s.RangeSize)-1
-		sent.Read++
-	case indexUpdate:
-		args[0] = id
-		sent.Write++
+		return s.read(q, table, args, sent)
 	case nonIndexUpdate:
 		fillGroups(s.rng, s.c)
-		args[1] = id
-		sent.Write++
+		args[1] = s.id()
+		return s.write(q, table, args, sent)
+	case insertRow:
+		return s.insert(s.newID(), table, sent)
 	case deleteRow:
+		id := s.id()
 		args[0] = id
-		sent.Write++
-		if err := s.stmts[deleteRow][table].Exec(args); err != nil {
+		if err := s.write(q, table, args, sent); err != nil || !s.plan.reinsert {
 			return err
 		}
-		q, args = insertRow, s.args[insertRow]
-		args[0], args[1] = id, s.id()
-		fillGroups(s.rng, s.c)
-		fillGroups(s.rng, s.pad)
-		sent.Write++
+		return s.insert(id, table, sent)
+	default: // indexUpdate
+		args[0] = s.id()
+		return s.write(q, table, args, sent)
 	}
+}
+
+// insert inserts a row.
+func (s *session) insert(id int64, table int, sent *workload.Statements) error {
+	args := s.args[insertRow]
+	args[0], args[1] = id, s.id()
+	fillGroups(s.rng, s.c)
+	fillGroups(s.rng, s.pad)
+	return s.write(insertRow, table, args, sent)
+}
+
+func (s *session) read(q query, table int, args []driver.Value, sent *workload.Statements) error {
+	sent.Read++
 	return s.stmts[q][table].Exec(args)
 }
 
-func (s *session) id() int64 { return s.Distribution.draw(s.rng, s.Rows) }
+func (s *session) write(q query, table int, args []driver.Value, sent *workload.Statements) error {
+	sent.Write++
+	err := s.stmts[q][table].Exec(args)
+	// Without a transaction around it each write is a commit.
+	return hidden(err, !s.plan.trx)
+}
+
+// hidden marks the error of a commit that may have succeeded all the same.
+func hidden(err error, wrote bool) error {
+	if err != nil && wrote && workload.OutcomeHidden(err) {
+		return fmt.Errorf("%w: %w", workload.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+func (s *session) id() int64 { return s.ids.draw(s.rng) }
+
+// newID is the id of a row that oltp_insert adds. 0 has the server choose.
+func (s *session) newID() int64 {
+	if s.NoAutoInc {
+		return uniqueID(s.unique.Add(1))
+	}
+	return 0
+}
 
 func (s *session) Rollback(ctx context.Context) error { return s.conn.Exec(ctx, "ROLLBACK") }
 
