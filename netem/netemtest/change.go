@@ -37,8 +37,9 @@ func changeCases() []contract {
 			e.Logf("%d changes", changes)
 			for range pairs {
 				f := <-flows
-				if f.Sent != 4000 || f.Received != f.Sent || f.Missed > 0 || f.Refused > 0 || f.Min < 19900*time.Microsecond {
-					e.Errorf("%s to %s: %d of %d packets lost, shortest delay %v, want none and 20ms", f.From, f.To, f.Lost, f.Sent, f.Min)
+				// Those under way may keep their jitter when the delay changes.
+				if f.Sent != 4000 || f.Received != f.Sent || f.Missed > 0 || f.Refused > 0 || f.Min < 18*ms-early {
+					e.Errorf("%s to %s: %d of %d packets lost, shortest delay %v, want none and 18ms", f.From, f.To, f.Lost, f.Sent, f.Min)
 				}
 			}
 			if c := e.counters(); c.Overrun != 0 || c.Dropped != 0 {

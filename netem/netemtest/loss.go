@@ -185,7 +185,7 @@ func fateCases() []contract {
 				e.set("delay 5ms")
 				time.Sleep(200 * ms)
 				f := e.flow(probe.Stream{Count: 100, Interval: ms, Wait: 500 * ms})
-				if f.Received != f.Sent || f.Duplicates+f.Reordered+f.Corrupted > 0 || f.Min < 4900*time.Microsecond || f.P50 > 15*ms {
+				if f.Received != f.Sent || f.Duplicates+f.Reordered+f.Corrupted > 0 || f.Min < 5*ms-early || f.P50 > 15*ms {
 					e.Errorf("%s, then delay 5ms: %d lost, %d doubled, %d reordered, %d corrupted, delays from %v, median %v", text, f.Lost, f.Duplicates, f.Reordered, f.Corrupted, f.Min, f.P50)
 				}
 				e.holds(0, 1, netem.Impairment{Delay: 5 * ms})

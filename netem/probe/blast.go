@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -63,7 +64,7 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 	if b.For < 0 || b.For > MaxBlast || b.Size < MinSize || b.Size > 65535 || b.Pace < 0 || b.Wait < 0 {
 		return fail(fmt.Errorf("packets of %d bytes at %s for %v: out of bounds", b.Size, b.Pace, b.For))
 	}
-	out, err := openSender(of, 0, 0, false)
+	out, err := openSender(of, Stream{})
 	if err != nil {
 		return fail(err)
 	}
@@ -96,7 +97,7 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 			if p.link.Pkttype != unix.PACKET_HOST {
 				return
 			}
-			size := p.length
+			size := packetSize(p.b)
 			if p.link.Hatype == unix.ARPHRD_ETHER {
 				size += linkHeader
 			}
@@ -155,6 +156,17 @@ func (s *sender) port() (uint16, error) {
 		return 0, os.NewSyscallError("getpeername", err)
 	}
 	return portOf(sa), nil
+}
+
+// packetSize is what an IP packet says of itself.
+func packetSize(b []byte) int {
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		return int(binary.BigEndian.Uint16(b[2:]))
+	case len(b) >= 40 && b[0]>>4 == 6:
+		return headers6 - 8 + int(binary.BigEndian.Uint16(b[4:]))
+	}
+	return len(b)
 }
 
 // portFilter lets the beginnings of UDP packets for a port pass.

@@ -229,10 +229,16 @@ type pair struct {
 	fd      int
 	v6      bool
 	id, seq uint16
-	waiting map[uint16]time.Time // when each unanswered request was sent
+	waiting map[uint16]asked // requests without answer
 	probes  []Probe
 	// unstamped tells that a reply came of which no time is known.
 	unstamped bool
+}
+
+// asked is when a request was sent.
+type asked struct {
+	at      time.Time
+	stamped bool // by the kernel
 }
 
 func openPair(of Pair) (*pair, error) {
@@ -240,7 +246,7 @@ func openPair(of Pair) (*pair, error) {
 	if !to.IsValid() {
 		return nil, fmt.Errorf("%s has no address", of.To.Name)
 	}
-	q := &pair{of: of, fd: -1, v6: to.Is6(), id: uint16(rand.Uint32()), waiting: map[uint16]time.Time{}}
+	q := &pair{of: of, fd: -1, v6: to.Is6(), id: uint16(rand.Uint32()), waiting: map[uint16]asked{}}
 	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
 	if q.v6 {
 		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
@@ -307,7 +313,7 @@ func (q *pair) request(b []byte) error {
 		b[0] = echoRequest
 		binary.BigEndian.PutUint16(b[2:], checksum(b))
 	}
-	q.waiting[q.seq] = time.Now()
+	q.waiting[q.seq] = asked{at: time.Now()}
 	_, err := unix.Write(q.fd, b)
 	q.stamp()
 	return err
@@ -325,8 +331,9 @@ func (q *pair) stamp() {
 		}
 		id, at, ok := sendStamp(oob[:n])
 		seq := uint16(id + 1) // the kernel counts from 0, send from 1
-		if _, waits := q.waiting[seq]; ok && waits {
-			q.waiting[seq] = at
+		// Every device on the way stamps, and the first is the sender's.
+		if a, waits := q.waiting[seq]; ok && waits && !a.stamped {
+			q.waiting[seq] = asked{at, true}
 		}
 	}
 }
@@ -349,8 +356,8 @@ func (q *pair) receive() {
 			return
 		}
 		id, seq, ok := parseReply(b[:n], q.v6)
-		at, asked := q.waiting[seq]
-		if !ok || id != q.id || !asked {
+		a, waits := q.waiting[seq]
+		if !ok || id != q.id || !waits {
 			continue
 		}
 		delete(q.waiting, seq)
@@ -358,7 +365,7 @@ func (q *pair) receive() {
 		// that came without a stamp gets it when it is read: that is no time
 		// of arrival, and the probe did not take place.
 		if came, ok := timestamp(oob[:noob]); ok && came.Before(reading) {
-			q.probes = append(q.probes, Probe{At: at, RTT: came.Sub(at)})
+			q.probes = append(q.probes, Probe{At: a.at, RTT: came.Sub(a.at)})
 		} else {
 			q.unstamped = true
 		}
@@ -367,8 +374,8 @@ func (q *pair) receive() {
 
 func (q *pair) take() Stat {
 	s := Stat{From: q.of.From.Name, To: q.of.To.Name, Probes: q.probes}
-	for _, at := range q.waiting {
-		s.Probes = append(s.Probes, Probe{At: at, Lost: true})
+	for _, a := range q.waiting {
+		s.Probes = append(s.Probes, Probe{At: a.at, Lost: true})
 	}
 	slices.SortFunc(s.Probes, func(a, b Probe) int { return a.At.Compare(b.At) })
 	q.probes = nil

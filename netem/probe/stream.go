@@ -129,6 +129,7 @@ type run struct {
 	payload  []byte
 	id       uint64
 	sentAt   []time.Time
+	stamped  []bool // sentAt is the kernel's
 	refused  int
 	stamps   bool // the kernel's numbers of packets are still ours
 	arrived  []bool
@@ -138,7 +139,6 @@ type run struct {
 	arrivals []Arrival
 	heads    []int // of arrivals, in kinds
 	kinds    map[string]int
-	spoilt   []bool // kinds with a wrong checksum
 }
 
 func openRun(of Pair, s Stream) (*run, error) {
@@ -148,9 +148,13 @@ func openRun(of Pair, s Stream) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.out, err = openSender(of, s.Port, s.TOS, true)
+	r.out, err = openSender(of, s)
 	if err != nil {
 		r.in.close()
+		return nil, err
+	}
+	if err := r.out.single(); err != nil {
+		r.close()
 		return nil, err
 	}
 	r.payload = make([]byte, s.Size-r.out.headers())
@@ -195,7 +199,7 @@ func (r *run) send(ctx context.Context) error {
 			r.receive()
 		}
 		r.label(seq)
-		r.sentAt = append(r.sentAt, time.Now())
+		r.sentAt, r.stamped = append(r.sentAt, time.Now()), append(r.stamped, false)
 		if err := r.out.write(ctx, r.payload); err != nil {
 			r.refused++
 			r.stamps = false
@@ -207,8 +211,9 @@ func (r *run) send(ctx context.Context) error {
 
 func (r *run) stamp() {
 	r.out.stamps(func(id uint32, at time.Time) {
-		if n := int(id); r.stamps && n < len(r.sentAt) {
-			r.sentAt[n] = at
+		// Every device on the way stamps, and the first is the sender's.
+		if n := int(id); r.stamps && n < len(r.sentAt) && !r.stamped[n] {
+			r.sentAt[n], r.stamped[n] = at, true
 		}
 	})
 }
@@ -249,13 +254,10 @@ func (r *run) receive() {
 		if !known {
 			n = len(r.kinds)
 			r.kinds[kind] = n
-			r.spoilt = append(r.spoilt, false)
-		}
-		if len(head) >= 20 && head[0]>>4 == 4 && checksum(head[:20]) != 0 {
-			r.spoilt[n] = true
 		}
 		r.label(seq)
-		a := Arrival{Seq: seq, At: p.at, Corrupted: !bytes.Equal(payload, r.payload), unstamped: !p.stamped}
+		a := Arrival{Seq: seq, At: p.at, unstamped: !p.stamped}
+		a.Corrupted = !bytes.Equal(payload, r.payload) || len(head) >= 20 && head[0]>>4 == 4 && checksum(head[:20]) != 0
 		r.arrivals = append(r.arrivals, a)
 		r.heads = append(r.heads, n)
 		if !r.arrived[seq] {
@@ -290,7 +292,7 @@ func (r *run) flow() Flow {
 	}
 	for i, a := range r.arrivals {
 		a.Delay = a.At.Sub(r.sentAt[a.Seq])
-		a.Corrupted = a.Corrupted || r.heads[i] != usual || r.spoilt[r.heads[i]]
+		a.Corrupted = a.Corrupted || r.heads[i] != usual
 		f.Arrivals = append(f.Arrivals, a)
 	}
 	f.count()
@@ -361,8 +363,8 @@ type sender struct {
 	oob      [512]byte
 }
 
-func openSender(of Pair, port uint16, tos uint8, stamped bool) (_ *sender, err error) {
-	to := of.address()
+func openSender(of Pair, o Stream) (_ *sender, err error) {
+	to, port := of.address(), o.Port
 	s := &sender{fd: -1, held: -1, v6: to.Is6()}
 	defer func() {
 		if err != nil {
@@ -400,25 +402,26 @@ func openSender(of Pair, port uint16, tos uint8, stamped bool) (_ *sender, err e
 	if s.fd, err = udp(of.From); err != nil {
 		return nil, err
 	}
-	if s.v6 {
-		err = errors.Join(unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, 1), unix.SetsockoptInt(s.held, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1))
-	} else {
-		// What arrives spoilt is to be seen.
-		err = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
-	}
 	const room = 64 << 20 // packets that a queue holds belong to the socket
-	err = errors.Join(err,
+	err = errors.Join(
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, room),
 		unix.SetsockoptInt(s.fd, level, discover, dontFragment),
 		unix.SetsockoptInt(s.fd, level, recvErr, 1), // silence is to be told from an error
-		unix.SetsockoptInt(s.fd, level, class, int(tos)),
+		unix.SetsockoptInt(s.fd, level, class, int(o.TOS)),
 	)
-	if stamped {
-		const stamps = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
-		err = errors.Join(err, unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps))
-	}
 	err = errors.Join(err, os.NewSyscallError("connect", unix.Connect(s.fd, sockaddr(to, port))))
 	return s, err
+}
+
+// single has the kernel stamp every packet, and leave its checksum out: what
+// arrives spoilt is to be seen.
+func (s *sender) single() error {
+	const stamps = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
+	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps)
+	if s.v6 {
+		return errors.Join(err, unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, 1), unix.SetsockoptInt(s.held, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1))
+	}
+	return errors.Join(err, unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1))
 }
 
 func (s *sender) close() {
@@ -477,7 +480,6 @@ type tap struct {
 
 type received struct {
 	b       []byte // from the IP header on
-	length  int    // of the packet, where b is only its beginning
 	at      time.Time
 	stamped bool
 	link    *unix.SockaddrLinklayer
@@ -550,7 +552,7 @@ func (t *tap) wait(d time.Duration) bool {
 func (t *tap) read(each func(received)) {
 	for {
 		reading := time.Now()
-		n, noob, _, from, err := unix.Recvmsg(t.fd, t.b, t.oob[:], unix.MSG_TRUNC)
+		n, noob, _, from, err := unix.Recvmsg(t.fd, t.b, t.oob[:], 0)
 		if err == unix.EINTR {
 			continue
 		}
@@ -561,7 +563,7 @@ func (t *tap) read(each func(received)) {
 		if !ok || link.Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
-		p := received{b: t.b[:min(n, len(t.b))], length: n, at: reading, link: link}
+		p := received{b: t.b[:n], at: reading, link: link}
 		if at, ok := timestamp(t.oob[:noob]); ok {
 			p.at, p.stamped = at, at.Before(reading)
 		}
