@@ -293,11 +293,12 @@ func exactly(ctx *cli.Context, names ...string) error {
 		}
 	}
 	var err error
+	name := strings.TrimPrefix(ctx.Command.HelpName, "faultlab ")
 	switch n := ctx.NArg(); {
 	case n < least:
-		err = usage("%s needs %s", ctx.Command.Name, strings.Join(names[n:], " "))
+		err = usage("%s needs %s", name, strings.Join(names[n:], " "))
 	case n > len(names):
-		err = usage("%s does not know what to do with %q", ctx.Command.Name, ctx.Args().Get(len(names)))
+		err = usage("%s does not know what to do with %q", name, ctx.Args().Get(len(names)))
 	default:
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/server"
-	"github.com/faultlab/faultlab/netem/wire"
 )
 
 // finding is one line of doctor: what was looked at, what was found, and the
@@ -71,6 +71,27 @@ func (c *command) doctor() *cli.Command {
 	}
 }
 
+// examineEmulators says of each what it lacks, and which one auto takes: one is
+// enough.
+func examineEmulators(all []emulatorKind) []finding {
+	auto := finding{Check: "emulator auto", Needed: true}
+	var out []finding
+	for _, k := range all {
+		f := finding{Check: "emulator " + k.name, OK: true, Found: k.about}
+		if err := k.probe(); err != nil {
+			f.OK, f.Found = false, err.Error()
+			f.Mend = strings.Join(hints(err), "; ")
+		} else if !auto.OK {
+			auto.OK, auto.Found = true, "takes "+k.name
+		}
+		out = append(out, f)
+	}
+	if !auto.OK {
+		auto.Found = "links cannot be shaped: no emulator works here"
+	}
+	return append(out, auto)
+}
+
 // examine looks at everything that a run needs. It tries things rather than
 // read about them, and leaves nothing behind.
 func examine(ctx context.Context, servers server.Store) []finding {
@@ -82,14 +103,7 @@ func examine(ctx context.Context, servers server.Store) []finding {
 	}
 	out = append(out, root)
 
-	user := finding{Check: "emulator user", Needed: true, OK: true, Found: "delays packets in userspace"}
-	if err := wire.Probe(); err != nil {
-		user.OK, user.Found = false, err.Error()
-		for _, h := range hints(err) {
-			user.Mend = h
-		}
-	}
-	out = append(out, user)
+	out = append(out, examineEmulators(emulators())...)
 
 	for _, f := range []struct {
 		flavor lab.Flavor

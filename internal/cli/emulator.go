@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 // emulatorKind is a way to shape links.
 type emulatorKind struct {
 	name, about string
-	// probe says what this machine lacks for it.
+	// probe says what this machine lacks for it, with the command that mends it.
 	probe func() error
 	open  func(context.Context) (netem.Backend, error)
 	// detach takes away what one that died left at an endpoint.
@@ -30,10 +31,18 @@ type emulatorKind struct {
 func emulators() []emulatorKind {
 	return []emulatorKind{{
 		name: "user", about: "holds packets in a process",
-		probe:  wire.Probe,
+		probe:  probeUser,
 		open:   func(ctx context.Context) (netem.Backend, error) { return wire.Open(ctx, wire.Options{}) },
 		detach: wire.Detach,
 	}}
+}
+
+func probeUser() error {
+	err := wire.Probe()
+	if errors.Is(err, wire.ErrUnsupported) && !errors.Is(err, fs.ErrPermission) {
+		return lab.Hint(err, "modprobe -a tun sch_ingress cls_u32 act_mirred; or a kernel that has them")
+	}
+	return err
 }
 
 // chooseEmulator finds the emulator of that name, or for auto the first that

@@ -53,7 +53,7 @@ func askedFor(ctx *cli.Context, text string) (i netem.Impairment, roundTrip bool
 	case text != "" && len(given) > 0:
 		return i, false, lab.Hint(usage("the impairment is given twice, as %q and as --%s", text, given[0]), "write all of it in one of the two forms")
 	case text == "" && len(given) == 0:
-		return i, false, lab.Hint(usage("%s needs an impairment", ctx.Command.HelpName),
+		return i, false, lab.Hint(usage("%s needs an impairment", strings.TrimPrefix(ctx.Command.HelpName, "faultlab ")),
 			"as options (--rtt 0.6ms --loss 1%) or as one text ('rtt 0.6ms loss 1%'); "+ctx.Command.HelpName+" --help lists them")
 	case ctx.IsSet("rtt") && ctx.IsSet("delay"):
 		return i, false, lab.Hint(usage("both --rtt and --delay are given"), "delay is one way, rtt is there and back: keep one of them")

@@ -130,9 +130,6 @@ func change(ctx context.Context, b netem.Backend, links []netem.Link) ([]netem.L
 		if i < 0 {
 			return nil, fmt.Errorf("link %s to %s is not shaped, though nothing failed", l.From.Name, l.To.Name)
 		}
-		if states[i].Impairment != l.Impairment {
-			return nil, fmt.Errorf("link %s to %s: asked for %s, and it is %s", l.From.Name, l.To.Name, l.Impairment, states[i].Impairment)
-		}
 		out = append(out, states[i])
 	}
 	return out, nil
@@ -250,7 +247,7 @@ func namedLinks(ctx *cli.Context, oneWay bool) (s lab.State, links []netem.Link,
 		return s, nil, err
 	}
 	if ctx.NArg() == 2 {
-		return s, nil, lab.Hint(usage("%s needs TO beside FROM", ctx.Command.Name), ctx.Command.HelpName+" --help shows how it is used")
+		return s, nil, lab.Hint(usage("%s needs TO beside FROM", strings.TrimPrefix(ctx.Command.HelpName, "faultlab ")), ctx.Command.HelpName+" --help shows how it is used")
 	}
 	if s, err = loadLab(ctx.Args().First()); err == nil && ctx.NArg() == 3 {
 		links, err = linksOf(s, ctx.Args().Get(1), ctx.Args().Get(2), oneWay)
