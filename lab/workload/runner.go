@@ -177,7 +177,7 @@ func (r *Runner) Measure(ctx context.Context, d time.Duration) (Window, error) {
 		second.Reset()
 		s := Sample{Time: r.epoch.Add(from), Length: at - from}
 		for _, w := range r.workers {
-			w.take(k).addTo(&s, second, win.Errors)
+			w.take(k).addTo(&s, second, &win)
 		}
 		if second.TotalCount() > 0 {
 			s.P50, s.P95 = quantile(second, 50), quantile(second, 95)
@@ -238,12 +238,38 @@ func (s span) overlap(from, to time.Duration) time.Duration {
 
 // tally is what one worker did in one interval.
 type tally struct {
-	sent                         Statements
-	latencies                    []int64 // microseconds, one for each committed transaction
-	errors                       map[string]int64
-	retries, unknown, reconnects int64
+	sent       Statements
+	commits    []commit
+	errors     map[string]int64    // by errorKey
+	failures   map[string]failures // by kind
+	reconnects int64
 }
 
+// commit is a committed transaction.
+type commit struct {
+	latency int64 // microseconds
+	kind    string
+}
+
+// failures are attempts that did not commit.
+type failures struct{ retries, errors, unknown int64 }
+
+func (f *failures) add(g failures) {
+	f.retries += g.retries
+	f.errors += g.errors
+	f.unknown += g.unknown
+}
+
+// failed counts failures of transactions of a kind.
+func (t *tally) failed(kind string, f failures) {
+	if t.failures == nil {
+		t.failures = make(map[string]failures)
+	}
+	f.add(t.failures[kind])
+	t.failures[kind] = f
+}
+
+// fail counts an error by its key.
 func (t *tally) fail(key string) {
 	if t.errors == nil {
 		t.errors = make(map[string]int64)
@@ -251,19 +277,34 @@ func (t *tally) fail(key string) {
 	t.errors[key]++
 }
 
-func (t tally) addTo(s *Sample, h *hdrhistogram.Histogram, errs map[string]int64) {
-	s.Transactions += int64(len(t.latencies))
+// addTo adds the interval to its sample, its histogram and its window.
+func (t tally) addTo(s *Sample, h *hdrhistogram.Histogram, w *Window) {
+	s.Transactions += int64(len(t.commits))
 	s.Reads += int64(t.sent.Read)
 	s.Writes += int64(t.sent.Write)
 	s.Others += int64(t.sent.Other)
-	s.Retries += t.retries
-	s.Unknown += t.unknown
 	s.Reconnects += t.reconnects
 	for key, n := range t.errors {
 		s.Errors += n
-		errs[key] += n
+		w.Errors[key] += n
 	}
-	for _, us := range t.latencies {
-		_ = h.RecordValue(min(us, h.HighestTrackableValue()))
+	for kind, f := range t.failures {
+		s.Retries += f.retries
+		s.Unknown += f.unknown
+		if kind != "" {
+			k := w.kind(kind)
+			k.Retries += f.retries
+			k.Errors += f.errors
+			k.Unknown += f.unknown
+		}
+	}
+	for _, c := range t.commits {
+		us := min(c.latency, h.HighestTrackableValue())
+		_ = h.RecordValue(us)
+		if c.kind != "" {
+			k := w.kind(c.kind)
+			k.Transactions++
+			_ = k.Latency.RecordValue(us)
+		}
 	}
 }

@@ -68,6 +68,16 @@ func FormatSummary(w Window) string {
 		latency("99th percentile:", milliseconds(quantile(h, 99)))
 		latency("sum:", h.Mean()/1e3*float64(h.TotalCount()))
 	}
+	if len(w.Kinds) > 0 {
+		const row, head = "    %-20s %10d %10.2f %9.2f %9.2f %9.2f %9.2f %8d %7d\n", "    %-20s %10s %10s %9s %9s %9s %9s %8s %7s\n"
+		fmt.Fprintf(&b, "\nTransactions by kind, latency (ms):\n")
+		fmt.Fprintf(&b, head, "", "number", "per sec.", "50th", "95th", "99th", "max", "retries", "errors")
+		for _, k := range w.Kinds {
+			h := k.Latency
+			fmt.Fprintf(&b, row, k.Name+":", k.Transactions, k.TPS(w), milliseconds(quantile(h, 50)), milliseconds(quantile(h, 95)),
+				milliseconds(quantile(h, 99)), float64(h.Max())/1e3, k.Retries, k.Errors+k.Unknown)
+		}
+	}
 	return b.String()
 }
 

@@ -144,10 +144,11 @@ func (w *worker) transaction() bool {
 			t.sent.add(sent)
 			switch {
 			case again:
-				t.retries++
+				t.failed(sent.Kind, failures{retries: 1})
 			case errors.Is(err, ErrUnknownOutcome):
-				t.unknown++
+				t.failed(sent.Kind, failures{unknown: 1})
 			default:
+				t.failed(sent.Kind, failures{errors: 1})
 				t.fail(errorKey(err))
 			}
 		})
@@ -205,7 +206,7 @@ func (w *worker) commit(begin, end time.Duration, sent Statements) {
 	w.settle(end)
 	if t := w.rec.tally(end); t != nil {
 		t.sent.add(sent)
-		t.latencies = append(t.latencies, max(1, (end-begin).Microseconds()))
+		t.commits = append(t.commits, commit{max(1, (end - begin).Microseconds()), sent.Kind})
 	}
 }
 

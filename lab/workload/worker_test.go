@@ -16,9 +16,9 @@ func TestACollectorThatIsLateMovesNothingIntoAnotherSecond(t *testing.T) {
 	var got []int
 	for k := range 4 {
 		tally := w.take(k)
-		got = append(got, len(tally.latencies))
-		if tally.sent.Read != len(tally.latencies) {
-			t.Errorf("interval %d has %d reads, %d transactions", k, tally.sent.Read, len(tally.latencies))
+		got = append(got, len(tally.commits))
+		if tally.sent.Read != len(tally.commits) {
+			t.Errorf("interval %d has %d reads, %d transactions", k, tally.sent.Read, len(tally.commits))
 		}
 		if k == 1 { // ended before the boundary, but the collector came first
 			w.commit(2998*ms, 2999*ms, Statements{Read: 1})

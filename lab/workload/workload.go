@@ -7,6 +7,8 @@ package workload
 import (
 	"context"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -57,7 +59,12 @@ type Session interface {
 }
 
 // Statements counts what one transaction sent, in sysbench's three classes.
-type Statements struct{ Read, Write, Other int }
+type Statements struct {
+	Read, Write, Other int
+	// Kind is which of its workload's transactions it was, "" where all are
+	// alike. It is set even when the transaction fails.
+	Kind string
+}
 
 // Sample is what one second of load looked like.
 type Sample struct {
@@ -87,16 +94,47 @@ type Window struct {
 	Errors  map[string]int64
 	Retries int64
 	Unknown int64
+	// Kinds are the window's transactions by their kind, in the order of their
+	// names. It is empty where all are alike.
+	Kinds []Kind
 	// Busy is the share of thread time spent inside transactions, 0 to 1.
 	// Below about 0.9 the load did not keep its threads busy.
 	Busy float64
 }
 
-// TPS is committed transactions a second.
-func (w Window) TPS() float64 {
-	d := w.End.Sub(w.Start).Seconds()
-	if d <= 0 {
-		return 0
-	}
-	return float64(w.Transactions) / d
+// Kind is what the transactions of one kind did in a window. Its fields are as
+// those of the same name in Window.
+type Kind struct {
+	Name         string
+	Transactions int64
+	Latency      *hdrhistogram.Histogram
+	Errors       int64
+	Retries      int64
+	Unknown      int64
 }
+
+// TPS is committed transactions of this kind a second, in the window that they
+// were recorded in.
+func (k Kind) TPS(w Window) float64 { return perSecond(k.Transactions, w.End.Sub(w.Start)) }
+
+// Kind is what the transactions of one kind did: nothing, if there were none.
+func (w Window) Kind(name string) Kind {
+	if i, ok := slices.BinarySearchFunc(w.Kinds, name, Kind.compare); ok {
+		return w.Kinds[i]
+	}
+	return Kind{Name: name, Latency: newHistogram()}
+}
+
+func (k Kind) compare(name string) int { return strings.Compare(k.Name, name) }
+
+// kind is where to count transactions of a kind.
+func (w *Window) kind(name string) *Kind {
+	i, ok := slices.BinarySearchFunc(w.Kinds, name, Kind.compare)
+	if !ok {
+		w.Kinds = slices.Insert(w.Kinds, i, Kind{Name: name, Latency: newHistogram()})
+	}
+	return &w.Kinds[i]
+}
+
+// TPS is committed transactions a second.
+func (w Window) TPS() float64 { return perSecond(w.Transactions, w.End.Sub(w.Start)) }
