@@ -47,6 +47,9 @@ type tuning struct {
 	// maxLead bounds how early a wake-up is asked for, and with it how long
 	// the engine waits without sleeping.
 	maxLead time.Duration
+	// maxEarly bounds how far before its deadline a packet leaves because a sleep
+	// would end behind it.
+	maxEarly time.Duration
 	// maxNap bounds how long the engine waits awake because it is cheaper.
 	maxNap time.Duration
 	// maxAwake bounds the share of its time that the engine waits awake: under
@@ -79,6 +82,7 @@ func (a *allowance) spend(now, d time.Duration, share float64) bool {
 var defaultTuning = tuning{
 	hold:     20 * time.Microsecond,
 	maxLead:  150 * time.Microsecond,
+	maxEarly: 80 * time.Microsecond,
 	maxNap:   50 * time.Microsecond,
 	maxAwake: 0.03,
 	smooth:   16,
@@ -110,14 +114,14 @@ func (e *engine) run() {
 	runtime.LockOSThread() // and never unlock: the thread is at real-time priority
 	goRealtime()
 	e.nap = min(2*sleepCost(), e.tune.maxNap)
-	early := e.tune.hold
+	var until time.Duration
 	for !e.stopped {
 		if e.rung.Load() || e.fds[0].Revents != 0 {
 			e.obey()
 		}
 		e.collect()
-		e.release(early)
-		early = e.wait()
+		e.release(until)
+		until = e.wait()
 	}
 }
 
@@ -193,13 +197,16 @@ func (e *engine) collect() {
 				break
 			}
 			e.busy = true
-			// A stamp from the future is a wall clock that was set back.
+			if a.wall > wall {
+				now, wall = e.clock.now() // it came since
+			}
+			// A stamp from the future still is a wall clock that was set back.
 			at := now - max(0, time.Duration(wall-a.wall))
 			l := p.table.find(a.frame)
 			if l == nil || l.faults != nil {
 				e.decide(p, l, a, at)
 			} else if b := e.take(p, a); b != nil {
-				p.push(l, packet{at, b})
+				p.push(l, packet{at: at, b: b})
 			} else {
 				e.total.Overrun++
 			}
@@ -235,7 +242,7 @@ func (e *engine) decide(p *port, l *line, a arrival, at time.Duration) {
 		return
 	}
 	for i, fate := range v.Copies[:v.N] {
-		c := packet{at, b}
+		c := packet{at, fate.Offset, b}
 		if i < v.N-1 {
 			if c.b = e.pool.get(len(b)); c.b == nil {
 				e.total.Overrun++
@@ -261,7 +268,6 @@ func (e *engine) decide(p *port, l *line, a arrival, at time.Duration) {
 			e.send(p, c.b, at)
 			continue
 		}
-		c.at += max(fate.Offset, -l.delay)
 		p.push(l, c)
 	}
 }
@@ -304,15 +310,16 @@ func (e *engine) send(p *port, b []byte, at time.Duration) {
 	p.queue(b, at)
 }
 
-// release sends what is due, up to early before its time.
-func (e *engine) release(early time.Duration) {
+// release sends what is due until then, or within what deadlines are held for each other.
+func (e *engine) release(until time.Duration) {
 	now, _ := e.clock.now()
+	until = max(until, now+e.tune.hold)
 	for _, p := range e.ports {
 		for i := 0; i < len(p.active); {
 			l := p.active[i]
 			for {
 				at := l.deadline()
-				if at > now+early {
+				if at > until {
 					i++
 					break
 				}
@@ -352,31 +359,33 @@ func (e *engine) flush(p *port) {
 	p.held, p.due = p.held[:0], p.due[:0]
 }
 
-// wait returns when something may have to be done, and by how much packets may
-// then leave early.
-func (e *engine) wait() (early time.Duration) {
+// wait returns when something may have to be done, and until when packets are
+// due that leave now.
+func (e *engine) wait() (until time.Duration) {
 	next, queued := e.nextDeadline()
 	if !queued {
 		e.poll(e.fds, time.Second)
-		return e.tune.hold
+		return 0
 	}
 	now, _ := e.clock.now()
 	left := next - now
+	// A sleep takes some time, even the shortest.
+	asked := max(left-e.lead, time.Microsecond)
 	switch {
 	case left <= max(e.lead, e.nap) && e.awake.spend(now, left, e.tune.maxAwake):
 		// Sleeping would take longer, or cost more, than waiting awake.
 		for now < next-e.tune.hold/2 && !e.rung.Load() {
 			now, _ = e.clock.now()
 		}
-	case left <= e.lead:
+	case left <= min(e.lead, e.tune.maxEarly):
 		// A sleep would end later than that.
-		return max(left, e.tune.hold)
+		return next
 	case mayOvertake(next, e.lastLook, e.minDelay), left > e.tune.blind && !e.busy:
-		e.sleep(e.fds, now, left-e.lead)
+		e.sleep(e.fds, now, asked)
 	default:
-		e.sleep(e.fds[:1], now, min(left-e.lead, e.tune.blind))
+		e.sleep(e.fds[:1], now, min(asked, e.tune.blind))
 	}
-	return e.tune.hold
+	return 0
 }
 
 // sleep learns from how late it ends.

@@ -92,7 +92,8 @@ func TestPacketsMakeNoGarbage(t *testing.T) {
 			b.arrive(50)
 			b.collect()
 			b.nextDeadline()
-			b.release(time.Millisecond)
+			now, _ := b.clock.now()
+			b.release(now + time.Millisecond)
 		}
 		for range 100 { // queues and pool grow to what is needed
 			round()
@@ -113,7 +114,8 @@ func BenchmarkPacket(b *testing.B) {
 				b.StartTimer()
 				e.collect()
 				e.nextDeadline()
-				e.release(time.Second)
+				now, _ := e.clock.now()
+				e.release(now + time.Second)
 			}
 		})
 	}

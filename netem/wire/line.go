@@ -62,6 +62,9 @@ func (c change) apply() {
 	}
 	if !c.impairment.Partition {
 		l.delay = c.impairment.Delay
+		if l.faults != nil {
+			l.q.each(func(p *packet) { p.offset = 0 }) // of another jitter
+		}
 		if f != nil {
 			f.pace.Change(c.impairment)
 		}
@@ -79,15 +82,16 @@ func (l *line) minDelay() time.Duration {
 
 // deadline is when the oldest packet has to leave. There must be one.
 func (l *line) deadline() time.Duration {
-	at := l.q.peek().at + l.delay
+	p := l.q.peek()
 	if l.faults == nil {
-		return at
+		return p.at + l.delay
 	}
-	return l.faults.deadline(at, l.q.peek())
+	return l.faults.pace.Departure(l.ready(p), p.size())
 }
 
-func (f *faults) deadline(at time.Duration, p *packet) time.Duration {
-	return f.pace.Departure(max(at, f.ready), p.size())
+// ready is when the oldest packet of a line with faults has had its delay.
+func (l *line) ready(p *packet) time.Duration {
+	return max(p.at+max(l.delay+p.offset, 0), l.faults.ready)
 }
 
 // pop takes the oldest packet, which leaves.
@@ -96,7 +100,7 @@ func (l *line) pop() {
 	l.packets++
 	l.bytes += uint64(p.size())
 	if f := l.faults; f != nil {
-		f.ready = max(p.at+l.delay, f.ready)
+		f.ready = l.ready(&p)
 		f.pace.Sent(f.ready, p.size())
 	}
 }
@@ -109,10 +113,9 @@ func (l *line) addTo(c *netem.Counters) {
 
 // A packet is a frame behind its virtio header.
 type packet struct {
-	// at is when it arrived, on the engine's clock; with jitter by so much
-	// later or earlier.
-	at time.Duration
-	b  []byte
+	at     time.Duration // of arrival, on the engine's clock
+	offset time.Duration // of its delay from the line's, drawn under the line's present faults
+	b      []byte
 }
 
 // size is the frame's, link header included.
@@ -133,6 +136,12 @@ type fifo struct {
 
 func (f *fifo) len() int      { return int(f.tail - f.head) }
 func (f *fifo) peek() *packet { return &f.ring[f.head&uint(len(f.ring)-1)] }
+
+func (f *fifo) each(do func(*packet)) {
+	for i := f.head; i != f.tail; i++ {
+		do(&f.ring[i&uint(len(f.ring)-1)])
+	}
+}
 
 func (f *fifo) push(p packet) {
 	if f.len() == len(f.ring) {

@@ -45,6 +45,43 @@ func TestAChangedDelayHoldsForPacketsUnderWay(t *testing.T) {
 	}
 }
 
+// Or a packet drawn early under one jitter would be earlier than any delay asked.
+func TestAChangeForgetsTheJitterOfPacketsUnderWay(t *testing.T) {
+	l := &line{}
+	newChange(l, impairment(t, "delay 10ms jitter 5ms")).apply()
+	l.q.push(packet{at: 1000 * us, offset: -5000 * us})
+	if at := l.deadline(); at != 6000*us {
+		t.Errorf("deadline %v with its jitter, want 6ms", at)
+	}
+	for _, text := range []string{"partition", "delay 4ms jitter 1ms", "delay 4ms"} {
+		newChange(l, impairment(t, text)).apply()
+		want := 5000 * us
+		if text == "partition" {
+			want = 6000 * us // what is under way keeps its time
+		}
+		if at := l.deadline(); at != want {
+			t.Errorf("deadline %v after %s, want %v", at, text, want)
+		}
+	}
+}
+
+func TestPacketsBehindALateOneWaitForIt(t *testing.T) {
+	l := &line{}
+	newChange(l, impairment(t, "delay 10ms jitter 5ms")).apply()
+	l.q.push(packet{at: 0, offset: 4000 * us, b: make([]byte, 100)})
+	l.q.push(packet{at: 1000 * us, offset: -4000 * us, b: make([]byte, 100)})
+	for range 2 {
+		if at := l.deadline(); at != 14_000*us {
+			t.Errorf("deadline %v, want 14ms", at)
+		}
+		l.pop()
+	}
+	l.q.push(packet{at: 20_000 * us, offset: -4000 * us, b: make([]byte, 100)})
+	if at := l.deadline(); at != 26_000*us {
+		t.Errorf("deadline %v behind a silence, want 26ms", at)
+	}
+}
+
 func TestBuffersAreUsedAgainAndBounded(t *testing.T) {
 	var p pool
 	small, big := p.get(100), p.get(smallBuffer+1)
