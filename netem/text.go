@@ -141,10 +141,11 @@ func names() []string {
 	return out
 }
 
-// within are the words that stand among the values of a clause.
-var within = []string{"random", "gemodel", "state", "packets", "bytes"}
+// within are the words that stand among the values of a clause, and units
+// that were written apart from their number, which is another mistake.
+var within = []string{"random", "gemodel", "state", "packets", "bytes", "ns", "us", "ms", "bit", "kbit", "mbit", "gbit", "kb", "mb", "gb"}
 
-var letters = regexp.MustCompile(`^[a-z]{5,}$`)
+var letters = regexp.MustCompile(`^[a-z]{2,}$`)
 
 func in(word string, err error) error {
 	if err == nil {

@@ -111,6 +111,8 @@ func TestNonsenseIsRefusedWithWhatIsWrong(t *testing.T) {
 		"partition 5%":                   `partition: takes no value, not "5%"`,
 		"partition delay 5ms":            "partition drops every packet: nothing else can be done to them",
 		"rtt 5ms losss 1%":               `"losss" is not an impairment`,
+		"rtt 5ms los 1%":                 `"los" is not an impairment`,
+		"rate 10 mbit":                   "rate: takes one value, RATE, not 2",
 		"none delay 5ms":                 `"none" is not an impairment`,
 		"delay 1ms\x00":                  "delay: \"1ms\\x00\" is not a duration",
 	} {
