@@ -222,7 +222,7 @@ func (c *command) showShape(ctx *cli.Context, name, emulator string, states []ne
 // destinations are what --to names.
 type destinations []netem.Selector
 
-var targetRE = regexp.MustCompile(`^(?:\[([0-9a-fA-F:.]+)\](/\d+)?|([0-9.]+(?:/\d+)?)|([0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/\d+)?))(?::(\d+))?$`)
+var targetRE = regexp.MustCompile(`^(?:\[([0-9a-fA-F:.]+(?:/\d+)?)\](/\d+)?|([0-9.]+(?:/\d+)?)|([0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/\d+)?))(?::(\d+))?$`)
 
 // targets reads every --to.
 func targets(all []string) (destinations, error) {
@@ -275,12 +275,9 @@ func targets(all []string) (destinations, error) {
 func (d destinations) endpoint() netem.Endpoint {
 	var names []string
 	for _, s := range d {
-		name := strings.TrimSuffix(s.Prefix.String(), fmt.Sprintf("/%d", s.Prefix.Addr().BitLen()))
-		if s.Port != 0 && s.Prefix.Addr().Is6() {
-			name = "[" + s.Prefix.Addr().String() + "]" + strings.TrimPrefix(name, s.Prefix.Addr().String())
-		}
-		if s.Port != 0 {
-			name += fmt.Sprintf(":%d", s.Port)
+		name := s.String()
+		if s.Prefix.IsSingleIP() {
+			name = strings.Replace(name, fmt.Sprintf("/%d", s.Prefix.Bits()), "", 1)
 		}
 		names = append(names, name)
 	}
