@@ -48,6 +48,38 @@ func linkCases() []contract {
 				}
 			}
 		}},
+		{"the proof finds a link as it was asked to be, and finds out one that is not", 2, func(e *env) {
+			pair := probe.Pair{From: e.nodes[0], To: e.nodes[1]}
+			bare := e.rtt(0, 1, 60).P50
+			for _, c := range []struct {
+				text string
+				of   probe.Pair
+			}{
+				{"none", pair}, {"rtt 10ms", pair.V6()}, {"delay 20ms loss 5%", pair}, {"delay 20ms duplicate 5% reorder 10% corrupt 5%", pair},
+				{"loss gemodel 2% 25%", pair}, {"delay 10ms jitter 2ms", pair.V6()}, {"rate 20mbit", pair}, {"partition", pair},
+			} {
+				there, back := e.link(0, 1, c.text), e.link(1, 0, "delay 1ms")
+				e.apply(there, back)
+				check := probe.Check{Pair: c.of, There: there.Impairment, Back: back.Impairment, Bare: bare, Slack: 2 * ms}
+				lines, err := check.Run(e.ctx)
+				if err != nil {
+					e.Fatal(err)
+				}
+				e.Logf("%s: %v", c.text, lines)
+				if err := probe.Wrong(lines); err != nil {
+					e.Errorf("%s: as measured wrong:\n%v", c.text, err)
+				}
+			}
+			// The link is cut: whatever else was asked for is not there.
+			other := probe.Check{Pair: pair, There: e.link(0, 1, "delay 60ms loss 20%").Impairment, Back: e.link(1, 0, "delay 1ms").Impairment, Bare: bare}
+			lines, err := other.Run(e.ctx)
+			if err != nil {
+				e.Fatal(err)
+			}
+			if probe.Wrong(lines) == nil {
+				e.Errorf("a partition passes for delay 60ms loss 20%%:\n%v", lines)
+			}
+		}},
 		{"ReportedFault12 packets of the interface's MTU pass", 2, func(e *env) {
 			for _, text := range []string{"none", "delay 1ms", "delay 1ms loss 1%", "rate 100mbit", "delay 1ms duplicate 10%"} {
 				e.apply(e.link(0, 1, text), e.link(1, 0, text))

@@ -90,8 +90,8 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 		interval = time.Duration(float64(segments*(b.Size+linkHeader)*8) / float64(b.Pace) * float64(time.Second))
 	}
 
-	var first, last time.Time
-	bits := 0.0 // after the first packet
+	var first, settled, last time.Time
+	bits := 0.0 // after the packet that arrived when it had settled
 	receive := func() {
 		in.read(func(p received) {
 			if p.link.Pkttype != unix.PACKET_HOST {
@@ -103,8 +103,12 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 			}
 			if t.Packets == 0 {
 				first = p.at
-			} else {
+			}
+			switch {
+			case !settled.IsZero():
 				bits += float64(size) * 8
+			case p.at.Sub(first) >= b.For/5:
+				settled = p.at
 			}
 			t.Packets++
 			t.Bytes += int64(size)
@@ -138,7 +142,7 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 	if t.Packets > 0 {
 		t.First, t.Last = first.Sub(start), last.Sub(start)
 	}
-	if span := last.Sub(first); span > 0 {
+	if span := last.Sub(settled); !settled.IsZero() && span > 0 {
 		t.BitsPerSecond = bits / span.Seconds()
 	}
 	return t, ctx.Err()
