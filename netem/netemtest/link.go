@@ -38,6 +38,46 @@ func linkCases() []contract {
 				e.clear()
 			}
 		}},
+		{"ReportedFault07 the interface that was named is shaped, also when it is made anew", 2, func(e *env) {
+			second := newSwitch(e)
+			var aside []netem.Endpoint
+			for i, n := range e.nodes {
+				other := endpoint(1, i+1, n.Name, n.Netns)
+				join(e, second, other)
+				aside = append(aside, other)
+			}
+			delays := func(first, second time.Duration) {
+				e.Helper()
+				for _, c := range []struct {
+					of   probe.Pair
+					want time.Duration
+				}{{probe.Pair{From: e.nodes[0], To: e.nodes[1]}, first}, {probe.Pair{From: aside[0], To: aside[1]}, second}} {
+					f := e.flowOf(c.of, probe.Stream{Count: 10, Interval: ms})
+					e.nothingElse(f)
+					if f.Min < c.want-early || f.P50 > c.want+15*ms {
+						e.Errorf("delay of %s is %v, want %v", c.of.From.Interface, f.P50, c.want)
+					}
+				}
+			}
+			e.set("delay 30ms")
+			delays(30*ms, 0)
+			e.apply(netem.Link{From: aside[0], To: aside[1], Impairment: netem.Impairment{Delay: 60 * ms}})
+			delays(30*ms, 60*ms)
+
+			// As when a container starts again: another interface of the same name.
+			h, _ := e.netlink(0)
+			l, err := h.LinkByName(aside[0].Interface)
+			if err != nil {
+				e.Fatal(err)
+			}
+			if err := h.LinkDel(l); err != nil {
+				e.Fatal(err)
+			}
+			join(e, second, aside[0])
+			delays(30*ms, 0)
+			e.apply(netem.Link{From: aside[0], To: aside[1], Impairment: netem.Impairment{Delay: 60 * ms}})
+			delays(30*ms, 60*ms)
+		}},
 		{"a network can be a link's target", 3, func(e *env) {
 			l := e.link(0, 1, "delay 30ms")
 			l.Match = []netem.Selector{{Prefix: netip.MustParsePrefix("198.18.0.2/31")}} // nodes 1 and 2

@@ -24,40 +24,59 @@ import (
 // skipped.
 func Network(t testing.TB, n int) []netem.Endpoint {
 	t.Helper()
-	make := func(suffix string) string {
-		name := fmt.Sprintf("flt-%d-%x-%s", os.Getpid(), serial.Add(1), suffix)
-		t.Cleanup(func() {
-			if err := netns.Delete(name); err != nil {
-				t.Error(err)
-			}
-		})
-		err := netns.Create(name)
-		if errors.Is(err, netns.ErrUnsupported) {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return netns.Path(name)
-	}
-	sw := make("sw")
-	if err := netns.Bridge(sw, "br0"); err != nil {
-		t.Fatal(err)
-	}
+	sw := newSwitch(t)
 	var nodes []netem.Endpoint
 	for i := 1; i <= n; i++ {
-		e := netem.Endpoint{
-			Name: fmt.Sprintf("n%d", i), Interface: "eth0", Netns: make(fmt.Sprintf("n%d", i)),
-			Addr:  netip.AddrFrom4([4]byte{198, 18, 0, byte(i)}),
-			Addr6: netip.MustParseAddr(fmt.Sprintf("2001:2::%x", i)),
-		}
-		addrs := []netip.Prefix{netip.PrefixFrom(e.Addr, 24), netip.PrefixFrom(e.Addr6, 64)}
-		if err := netns.Join(sw, "br0", e.Name, e.Netns, e.Interface, addrs, nil); err != nil {
-			t.Fatal(err)
-		}
+		name := fmt.Sprintf("n%d", i)
+		e := endpoint(0, i, name, newNamespace(t, name))
+		join(t, sw, e)
 		nodes = append(nodes, e)
 	}
 	return nodes
+}
+
+// endpoint is a node's interface in one of several networks.
+func endpoint(network, i int, name, netns string) netem.Endpoint {
+	return netem.Endpoint{
+		Name: name, Netns: netns, Interface: fmt.Sprintf("eth%d", network),
+		Addr:  netip.AddrFrom4([4]byte{198, 18, byte(network), byte(i)}),
+		Addr6: netip.MustParseAddr(fmt.Sprintf("2001:2:0:%x::%x", network, i)),
+	}
+}
+
+func newNamespace(t testing.TB, suffix string) (path string) {
+	t.Helper()
+	name := fmt.Sprintf("flt-%d-%x-%s", os.Getpid(), serial.Add(1), suffix)
+	t.Cleanup(func() {
+		if err := netns.Delete(name); err != nil {
+			t.Error(err)
+		}
+	})
+	err := netns.Create(name)
+	if errors.Is(err, netns.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netns.Path(name)
+}
+
+func newSwitch(t testing.TB) (path string) {
+	t.Helper()
+	sw := newNamespace(t, "sw")
+	if err := netns.Bridge(sw, "br0"); err != nil {
+		t.Fatal(err)
+	}
+	return sw
+}
+
+func join(t testing.TB, sw string, e netem.Endpoint) {
+	t.Helper()
+	addrs := []netip.Prefix{netip.PrefixFrom(e.Addr, 24), netip.PrefixFrom(e.Addr6, 64)}
+	if err := netns.Join(sw, "br0", e.Name, e.Netns, e.Interface, addrs, nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 var serial atomic.Uint32
