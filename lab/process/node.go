@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -53,7 +52,7 @@ func (n *node) Name() string             { return n.spec.Name }
 func (n *node) Site() string             { return n.spec.Site }
 func (n *node) Flavor() lab.Flavor       { return n.spec.Flavor }
 func (n *node) Endpoint() netem.Endpoint { return n.endpoint }
-func (n *node) Addr() string             { return netip.AddrPortFrom(n.endpoint.Addr, port).String() }
+func (n *node) Addr() string             { return netip.AddrPortFrom(n.endpoint.Addr, server.Port).String() }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
@@ -102,6 +101,7 @@ func (n *node) start(s lab.Start) (*run, error) {
 		}
 	}
 	var extra []*os.File
+	initFile := ""
 	if s.InitSQL != "" {
 		r, err := sqlPipe(s.InitSQL)
 		if err != nil {
@@ -109,8 +109,9 @@ func (n *node) start(s lab.Start) (*run, error) {
 		}
 		defer r.Close()
 		extra = append(extra, r)
+		initFile = fmt.Sprintf("/dev/fd/%d", server.ExtraFD)
 	}
-	if err := writeFile(n.path("my.cnf"), options(n.spec.Flavor, s, len(extra) > 0), 0); err != nil {
+	if err := writeFile(n.path("my.cnf"), server.OptionFile(n.spec.Flavor, s, initFile), 0); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(n.path("error.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
@@ -144,32 +145,6 @@ func (n *node) start(s lab.Start) (*run, error) {
 		close(r.ended)
 	}()
 	return r, nil
-}
-
-// options is the node's option file: the provider's part, then the caller's.
-// Errors go to the log by way of standard error, so that what is said before
-// the server has read its options is there too.
-func options(f lab.Flavor, s lab.Start, initSQL bool) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `[mysqld]
-datadir = %s
-socket = %s
-pid-file = %s/mysqld.pid
-port = %d
-bind-address = *
-tmpdir = /tmp
-skip-name-resolve
-`, server.DataDir, server.Socket, server.RunDir, port)
-	if f != lab.MariaDB {
-		// The X protocol's port and the packages' import folder are not there.
-		b.WriteString("mysqlx = OFF\nsecure-file-priv = NULL\n")
-	}
-	if initSQL {
-		fmt.Fprintf(&b, "init-file = /dev/fd/%d\n", server.ExtraFD)
-	}
-	b.WriteString("\n")
-	b.WriteString(s.Options)
-	return b.String()
 }
 
 // writeFile makes or replaces a file of that owner which, besides root, the

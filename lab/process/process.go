@@ -52,17 +52,9 @@ func (p *Provider) stateDir() string {
 	return lab.StateDir()
 }
 
-// What a node needs, about: an idle MySQL with a 128 MB buffer pool, and its
-// data directory with logs under load.
-const (
-	memoryPerNode = 800 << 20
-	diskPerNode   = 1 << 30
-)
-
 const (
 	bridge = "br0"
 	iface  = "eth0"
-	port   = 3306
 )
 
 // Preflight says why this machine cannot run the lab. It makes nothing.
@@ -78,14 +70,10 @@ func (p *Provider) Preflight(ctx context.Context, spec lab.Spec) error {
 			return err
 		}
 	}
-	if free, ok := availableMemory(); ok {
-		if need := uint64(len(spec.Nodes)) * memoryPerNode; free < need {
-			return lab.Hint(fmt.Errorf("%w run %d nodes: they need about %d MB of memory and %d MB are available",
-				lab.ErrCannot, len(spec.Nodes), need>>20, free>>20),
-				"use fewer nodes (--nodes), or end other labs: faultlab down --all")
-		}
+	if err := lab.CheckMemory(len(spec.Nodes)); err != nil {
+		return err
 	}
-	if err := checkDisk(p.stateDir(), uint64(len(spec.Nodes))*(diskPerNode+uint64(max(spec.Data, 0)))); err != nil {
+	if err := lab.CheckDisk(p.stateDir(), spec, "keep labs elsewhere: XDG_STATE_HOME=DIR"); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(p.stateDir(), spec.Name)); err == nil {
@@ -158,27 +146,6 @@ func checkNamespaces() error {
 	}()
 	if err := <-err; err != nil {
 		return lab.Hint(fmt.Errorf("%w make namespaces: %w", lab.ErrCannot, err), "run it as root: sudo faultlab ...")
-	}
-	return nil
-}
-
-// checkDisk looks at the file system that dir is on or will be made on.
-func checkDisk(dir string, need uint64) error {
-	var fs unix.Statfs_t
-	for {
-		err := unix.Statfs(dir, &fs)
-		if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
-			dir = filepath.Dir(dir)
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("free space of %s: %w", dir, err)
-		}
-		break
-	}
-	if free := fs.Bavail * uint64(fs.Bsize); free < need {
-		return lab.Hint(fmt.Errorf("%w run the lab: it needs about %d MB in %s and %d MB are free", lab.ErrCannot, need>>20, dir, free>>20),
-			"free some space, or keep labs elsewhere: XDG_STATE_HOME=DIR")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,30 +49,6 @@ func TestASpecThatCannotBeBuiltIsRefused(t *testing.T) {
 	} {
 		if err := check(s); err == nil {
 			t.Errorf("%s: %+v passes", what, s)
-		}
-	}
-}
-
-func TestTheOptionFileHoldsTheProvidersPartThenTheCallers(t *testing.T) {
-	s := lab.Start{Options: "[mysqld]\nserver-id = 7\n"}
-	for f, want := range map[lab.Flavor]struct{ has, hasNot []string }{
-		lab.MySQL:   {[]string{"mysqlx = OFF", "secure-file-priv = NULL", "port = 3306"}, []string{"init-file"}},
-		lab.PXC:     {[]string{"mysqlx = OFF"}, nil},
-		lab.MariaDB: {[]string{"datadir = /var/lib/mysql"}, []string{"mysqlx", "secure-file-priv"}},
-	} {
-		got := options(f, s, false)
-		for _, w := range want.has {
-			if !strings.Contains(got, w+"\n") {
-				t.Errorf("%s: no %q in\n%s", f, w, got)
-			}
-		}
-		for _, w := range want.hasNot {
-			if strings.Contains(got, w) {
-				t.Errorf("%s: %q in\n%s", f, w, got)
-			}
-		}
-		if !strings.HasSuffix(got, "\n"+s.Options) {
-			t.Errorf("%s: the caller's part is not last in\n%s", f, got)
 		}
 	}
 }

@@ -348,6 +348,25 @@ var (
 	devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
 )
 
+// shared are the files and folders taken from a server root, where it has them.
+func shared() []string {
+	names := slices.Clone(rootDirs)
+	for _, e := range etcShared {
+		names = append(names, "etc/"+e)
+	}
+	return names
+}
+
+// accounts are files of /etc by name and text: the users that a server's
+// programs know, its own among them, and nothing asked of the network.
+func accounts() [][2]string {
+	return [][2]string{
+		{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\n"},
+		{"etc/passwd", fmt.Sprintf("root:x:0:0::/:/usr/sbin/nologin\nmysql:x:%d:%d::%s:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n", UID, GID, DataDir)},
+		{"etc/group", fmt.Sprintf("root:x:0:\nmysql:x:%d:\nnogroup:x:65534:\n", GID)},
+	}
+}
+
 // buildRoot makes the root folder of the program and moves into it.
 func buildRoot(s jailSpec) error {
 	// Nothing that follows may spread to the machine's own mounts.
@@ -369,12 +388,7 @@ func buildRoot(s jailSpec) error {
 			return fmt.Errorf("make /%s: %w", d.path, err)
 		}
 	}
-	for _, f := range [][2]string{
-		{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n" + s.Hosts},
-		{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\n"},
-		{"etc/passwd", fmt.Sprintf("root:x:0:0::/:/usr/sbin/nologin\nmysql:x:%d:%d::%s:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n", UID, GID, DataDir)},
-		{"etc/group", fmt.Sprintf("root:x:0:\nmysql:x:%d:\nnogroup:x:65534:\n", GID)},
-	} {
+	for _, f := range append(accounts(), [2]string{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n" + s.Hosts}) {
 		if err := os.WriteFile(filepath.Join(stage, f[0]), []byte(f[1]), 0o644); err != nil {
 			return err
 		}
@@ -391,11 +405,7 @@ func buildRoot(s jailSpec) error {
 	for _, d := range devices {
 		mounts = append(mounts, Mount{"/dev/" + d, "/dev/" + d, true})
 	}
-	shared := slices.Clone(rootDirs)
-	for _, e := range etcShared {
-		shared = append(shared, "etc/"+e)
-	}
-	for _, name := range shared {
+	for _, name := range shared() {
 		from := filepath.Join(s.Root, name)
 		fi, err := os.Lstat(from)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -24,14 +24,30 @@ import (
 // Its only account is root@localhost without a password, which only a socket
 // inside the node's jail can reach.
 func (s Store) Seed(ctx context.Context, srv Server, report func(step string)) (string, error) {
+	what := string(srv.Flavor) + " " + srv.Version
+	return s.KeepSeed(ctx, srv.SeedName(), what, report, func(tmp string) error {
+		return initialise(ctx, srv, tmp)
+	})
+}
+
+// SeedName is the name in the cache of the data directory that the server has
+// initialised.
+func (s Server) SeedName() string {
+	return string(s.Flavor) + "-" + s.Version + "-" + SeedRevision
+}
+
+// KeepSeed returns what the cache keeps under that name. When there is nothing,
+// make is called with an empty folder and puts it there, under the name data.
+// what tells people what is being initialised.
+func (s Store) KeepSeed(ctx context.Context, name, what string, report func(step string), make func(tmp string) error) (string, error) {
 	base, err := s.dir()
 	if err != nil {
 		return "", err
 	}
 	seeds := filepath.Join(base, "seeds")
-	dir := filepath.Join(seeds, string(srv.Flavor)+"-"+srv.Version+"-"+seedRevision)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+	path := filepath.Join(seeds, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
 	if err := os.MkdirAll(seeds, 0o755); err != nil {
 		return "", err
@@ -43,32 +59,66 @@ func (s Store) Seed(ctx context.Context, srv Server, report func(step string)) (
 		return "", err
 	}
 	defer unlock()
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
-	tell(report, fmt.Sprintf("initialising %s %s (once)", srv.Flavor, srv.Version))
+	tell(report, "initialising "+what+" (once)")
 	removeMatches(filepath.Join(seeds, ".new-*")) // an interrupted run's
 	tmp, err := os.MkdirTemp(seeds, ".new-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	if err := initialise(ctx, srv, tmp); err != nil {
-		return "", fmt.Errorf("initialise %s %s: %w", srv.Flavor, srv.Version, err)
+	if err := make(tmp); err != nil {
+		return "", fmt.Errorf("initialise %s: %w", what, err)
 	}
-	// Whoever copies it must get a server identity of its own.
-	if err := os.Remove(filepath.Join(tmp, "data", "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if err := os.Rename(filepath.Join(tmp, "data"), dir); err != nil {
-		return "", err
-	}
-	return dir, nil
+	return path, os.Rename(filepath.Join(tmp, "data"), path)
 }
 
-// seedRevision tells apart seeds of one version that were made differently:
-// raise it when initialise changes.
-const seedRevision = "r2"
+// SeedRevision tells apart seeds of one version that were made differently:
+// raise it when SeedSteps changes.
+const SeedRevision = "r2"
+
+// SeedStep is a program to run on the data directory in the making.
+type SeedStep struct {
+	Name string
+	Args []string
+	// Ready is what the program logs when it may be asked to end; "" for one
+	// that ends by itself.
+	Ready string
+}
+
+// SeedSteps initialise an empty DataDir, in that order, as the server's own
+// user. galera is the path of the Galera provider library, "" for none.
+func SeedSteps(f lab.Flavor, daemon, galera string) []SeedStep {
+	// The least redo log is the least to copy; a server that wants more grows it.
+	initialise := []string{daemon, "--no-defaults", "--initialize-insecure", "--datadir=" + DataDir,
+		"--secure-file-priv=NULL", "--innodb-redo-log-capacity=8M"}
+	if f == lab.MariaDB {
+		initialise = []string{"/usr/bin/mariadb-install-db", "--no-defaults", "--datadir=" + DataDir,
+			"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}
+	}
+	steps := []SeedStep{{Name: "data", Args: initialise}}
+	if galera == "" {
+		return steps
+	}
+	// A cluster of one, once: it gives the data a cluster identity and a
+	// position in it. Nodes that start from copies then agree on what they
+	// have, and none needs a state transfer.
+	cluster := []string{daemon, "--no-defaults", "--datadir=" + DataDir, "--socket=/tmp/seed.sock", "--skip-networking",
+		"--wsrep-on=ON", "--wsrep-provider=" + galera, "--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster", "--wsrep-node-address=127.0.0.1",
+		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2"}
+	if f == lab.PXC {
+		cluster = append(cluster, "--secure-file-priv=NULL", "--mysqlx=OFF", "--pxc-encrypt-cluster-traffic=OFF")
+	}
+	// The colon tells the server's own word from the provider's earlier one:
+	// a server that is asked to end between the two crashes.
+	return append(steps, SeedStep{Name: "cluster of one", Args: cluster, Ready: ": ready for connections"})
+}
+
+// SeedLeaves are files that SeedSteps leave and no node may start from: each
+// has an identity and a write set cache of its own.
+func SeedLeaves() []string { return []string{"auto.cnf", "galera.cache"} }
 
 // initialise makes tmp/data.
 func initialise(ctx context.Context, srv Server, tmp string) error {
@@ -80,31 +130,17 @@ func initialise(ctx context.Context, srv Server, tmp string) error {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	// The least redo log is the least to copy; a server that wants more grows it.
-	args := []string{srv.Daemon, "--no-defaults", "--initialize-insecure", "--datadir=" + DataDir,
-		"--secure-file-priv=NULL", "--innodb-redo-log-capacity=8M"}
-	if srv.Flavor == lab.MariaDB {
-		args = []string{"/usr/bin/mariadb-install-db", "--no-defaults", "--datadir=" + DataDir,
-			"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}
+	for _, step := range SeedSteps(srv.Flavor, srv.Daemon, srv.Galera) {
+		if err := runSeed(ctx, srv, tmp, step.Args, []byte(step.Ready)); err != nil {
+			return fmt.Errorf("%s: %w", step.Name, err)
+		}
 	}
-	if err := runSeed(ctx, srv, tmp, args, nil); err != nil {
-		return err
+	for _, name := range SeedLeaves() {
+		if err := os.Remove(filepath.Join(data, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	if srv.Galera == "" {
-		return nil
-	}
-	// A cluster of one, once: it gives the data a cluster identity and a
-	// position in it. Nodes that start from copies then agree on what they
-	// have, and none needs a state transfer.
-	// The colon tells the server's own word from the provider's earlier one:
-	// a server that is asked to end between the two crashes.
-	err := runSeed(ctx, srv, tmp, []string{srv.Daemon, "--no-defaults", "--datadir=" + DataDir, "--socket=/tmp/seed.sock", "--skip-networking",
-		"--wsrep-on=ON", "--wsrep-provider=" + srv.Galera, "--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster", "--wsrep-node-address=127.0.0.1",
-		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2"}, []byte(": ready for connections"))
-	if err != nil {
-		return fmt.Errorf("cluster of one: %w", err)
-	}
-	return os.Remove(filepath.Join(data, "galera.cache")) // each node makes its own, of its own size
+	return nil
 }
 
 // runSeed runs a program on the data directory in the making, until it ends;
@@ -132,7 +168,7 @@ func runSeed(ctx context.Context, srv Server, tmp string, args []string, ready [
 		case <-p.Done():
 			running = false
 		case <-tick.C:
-			if ready == nil {
+			if len(ready) == 0 {
 				continue
 			}
 			if text, err := os.ReadFile(log.Name()); err == nil && bytes.Contains(text, ready) {
@@ -143,7 +179,7 @@ func runSeed(ctx context.Context, srv Server, tmp string, args []string, ready [
 			}
 		}
 	}
-	if p.Err() != nil || ready != nil {
+	if p.Err() != nil || len(ready) > 0 {
 		text, _ := os.ReadFile(log.Name())
 		return errors.Join(p.Err(), fmt.Errorf("%s ended too early: %s", filepath.Base(args[0]), tail(text, 2000)))
 	}
