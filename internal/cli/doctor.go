@@ -81,8 +81,24 @@ func examineEmulators(all []emulatorKind) []finding {
 		if err := k.probe(); err != nil {
 			f.OK, f.Found = false, err.Error()
 			f.Mend = strings.Join(hints(err), "; ")
-		} else if !auto.OK {
+			out = append(out, f)
+			continue
+		}
+		if !auto.OK {
 			auto.OK, auto.Found = true, "takes "+k.name
+		}
+		if k.cannot != nil {
+			lacks, err := k.cannot()
+			if err != nil {
+				lacks = []string{err.Error()}
+			}
+			for i, l := range lacks {
+				lacks[i], _, _ = strings.Cut(l, ":") // the rest is why
+			}
+			if len(lacks) > 0 {
+				f.Found += ", but not for: " + strings.Join(lacks, ", ")
+				f.Mend = "--emulator user does them"
+			}
 		}
 		out = append(out, f)
 	}

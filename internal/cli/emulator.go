@@ -13,6 +13,7 @@ import (
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/qdisc"
 	"github.com/faultlab/faultlab/netem/remote"
 	"github.com/faultlab/faultlab/netem/wire"
 )
@@ -22,19 +23,41 @@ type emulatorKind struct {
 	name, about string
 	// probe says what this machine lacks for it, with the command that mends it.
 	probe func() error
-	open  func(context.Context) (netem.Backend, error)
+	// cannot lists what it cannot do here though it works; nil where that is
+	// nothing.
+	cannot func() ([]string, error)
+	open   func(context.Context) (netem.Backend, error)
 	// detach takes away what one that died left at an endpoint.
 	detach func(netem.Endpoint) error
+	// commands are what it would do, as people write it.
+	commands func(netem.Link) []string
 }
 
 // emulators are those there are, the one that auto prefers first.
 func emulators() []emulatorKind {
 	return []emulatorKind{{
-		name: "user", about: "holds packets in a process",
-		probe:  probeUser,
-		open:   func(ctx context.Context) (netem.Backend, error) { return wire.Open(ctx, wire.Options{}) },
-		detach: wire.Detach,
+		name: "kernel", about: "netem qdiscs",
+		probe:    probeKernel,
+		cannot:   qdisc.Lacks,
+		open:     func(context.Context) (netem.Backend, error) { return qdisc.Open(), nil },
+		detach:   qdisc.Detach,
+		commands: func(l netem.Link) []string { return qdisc.Commands([]netem.Link{l}) },
+	}, {
+		name: "user", about: "a process that holds packets",
+		probe:    probeUser,
+		open:     func(ctx context.Context) (netem.Backend, error) { return wire.Open(ctx, wire.Options{}) },
+		detach:   wire.Detach,
+		commands: detourCommands,
 	}}
+}
+
+func probeKernel() error {
+	err := qdisc.Probe()
+	var lack *qdisc.LackError
+	if errors.As(err, &lack) {
+		return lab.Hint(lack, lack.Mend) // without the names of the scratch that it was tried in
+	}
+	return err
 }
 
 func probeUser() error {
@@ -63,10 +86,11 @@ func chooseEmulator(name string, among []emulatorKind) (emulatorKind, error) {
 		lacks = append(lacks, k.name+": "+err.Error())
 		mends = append(mends, hints(err)...)
 	}
-	if len(lacks) == 0 {
-		return emulatorKind{}, lab.Hint(usage("this build has no %s emulator", name), "use --emulator auto")
+	says := "no emulator works here: "
+	if name != "auto" {
+		says = "emulator "
 	}
-	return emulatorKind{}, lab.Hint(fmt.Errorf("no emulator works here: %s", strings.Join(lacks, "; ")),
+	return emulatorKind{}, lab.Hint(errors.New(says+strings.Join(lacks, "; ")),
 		append(mends, "faultlab doctor shows what this machine can do")...)
 }
 

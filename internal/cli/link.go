@@ -48,9 +48,10 @@ Examples:
 			},
 			{
 				Name: "show", Usage: "what was asked of links, and what they did", ArgsUsage: "LAB [FROM TO]",
-				Description: endsHelp,
-				Flags: []cli.Flag{&cli.BoolFlag{Name: "measure", Usage: "probe the links, and show what is measured beside what was asked"},
-					jsonFlag},
+				Description: endsHelp + ` --measure sends packets of its own for some seconds a
+link, and fills those that have a rate. Exit code 4 says that something measured
+is not what was asked.`,
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "measure", Usage: "probe the links, and show what is measured beside what was asked"}, jsonFlag},
 				Action: c.linkShow,
 			},
 			{
@@ -107,9 +108,9 @@ func (c *command) linkSet(ctx *cli.Context) error {
 		return lab.Hint(err, "faultlab link clear "+s.Name+" takes the emulator out of the way", "faultlab doctor shows what this machine can do")
 	}
 	if ctx.Bool("json") {
-		return writeJSON(c.stdout, shown{Name: s.Name, Emulator: b.Name(), Links: rowsOf(states, nil)})
+		return writeJSON(c.stdout, shown{Name: s.Name, Emulator: b.Name(), Links: rowsOf(states)})
 	}
-	return linkTable(c.stdout, rowsOf(states, nil))
+	return linkTable(c.stdout, rowsOf(states))
 }
 
 // change applies links and reads them back: what is shown as done was found
@@ -224,21 +225,32 @@ func (c *command) linkShow(ctx *cli.Context) error {
 		return only != nil && !slices.ContainsFunc(only, func(o netem.Link) bool { return sameLink(o, l.Link) })
 	})
 	sortLinks(states, endNames(s))
-	var found []measured
+	out.Links = rowsOf(states)
 	if ctx.Bool("measure") {
-		if found, err = c.measureLinks(ctx, states); err != nil {
+		if out.Measured, err = c.measureLinks(ctx.Context, states); err != nil {
 			return err
 		}
 	}
-	out.Links = rowsOf(states, found)
 	if ctx.Bool("json") {
-		return writeJSON(c.stdout, out)
+		if err := writeJSON(c.stdout, out); err != nil {
+			return err
+		}
+		return verdictOf(out.Measured)
 	}
 	if len(out.Links) == 0 {
 		fmt.Fprintf(c.stdout, "no link is shaped; shape one: faultlab link set %s n1 %s 'rtt 1ms'\n", s.Name, allNodes)
 		return nil
 	}
-	return c.showLinks(out)
+	if err := linkTable(c.stdout, out.Links); err != nil {
+		return err
+	}
+	if out.Overrun > 0 {
+		fmt.Fprintf(c.stdout, "the emulator lost %d packets that nobody asked it to drop\n", out.Overrun)
+	}
+	if ctx.Bool("measure") {
+		return c.tellMeasured(out.Measured)
+	}
+	return nil
 }
 
 // namedLinks reads LAB [FROM TO]; links is nil where no names were given.
@@ -319,20 +331,20 @@ type shown struct {
 	Emulator string    `json:"emulator"`
 	Links    []linkRow `json:"links"`
 	// Overrun counts packets that the emulator lost without being asked to.
-	Overrun uint64 `json:"overrun"`
+	Overrun  uint64     `json:"overrun"`
+	Measured []measured `json:"measured,omitempty"`
 
 	states []netem.LinkState
 }
 
 // linkRow is one directed link.
 type linkRow struct {
-	From     string    `json:"from"`
-	To       string    `json:"to"`
-	Asked    string    `json:"asked"`
-	Packets  uint64    `json:"packets"`
-	Bytes    uint64    `json:"bytes"`
-	Dropped  uint64    `json:"dropped"`
-	Measured *measured `json:"measured,omitempty"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Asked   string `json:"asked"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Dropped uint64 `json:"dropped"`
 }
 
 func look(ctx context.Context, b *remote.Client) (shown, error) {
@@ -358,7 +370,7 @@ func shapedLinks(ctx context.Context, s lab.State) ([]linkRow, error) {
 		return nil, err
 	}
 	sortLinks(out.states, endNames(s))
-	return rowsOf(out.states, nil), nil
+	return rowsOf(out.states), nil
 }
 
 // sortLinks orders links as the names of their ends are.
@@ -373,43 +385,20 @@ func sortLinks(states []netem.LinkState, names []string) {
 	})
 }
 
-// rowsOf puts states, and what was measured of each if anything was, into words.
-func rowsOf(states []netem.LinkState, found []measured) []linkRow {
+// rowsOf puts states into words.
+func rowsOf(states []netem.LinkState) []linkRow {
 	out := []linkRow{}
-	for i, s := range states {
-		r := linkRow{From: s.From.Name, To: s.To.Name, Asked: s.Impairment.String(), Packets: s.Packets, Bytes: s.Bytes, Dropped: s.Dropped}
-		if found != nil {
-			r.Measured = &found[i]
-		}
-		out = append(out, r)
+	for _, s := range states {
+		out = append(out, linkRow{s.From.Name, s.To.Name, s.Impairment.String(), s.Packets, s.Bytes, s.Dropped})
 	}
 	return out
 }
 
-func (c *command) showLinks(s shown) error {
-	if err := linkTable(c.stdout, s.Links); err != nil {
-		return err
-	}
-	if s.Overrun > 0 {
-		fmt.Fprintf(c.stdout, "the emulator lost %d packets that nobody asked it to drop\n", s.Overrun)
-	}
-	return nil
-}
-
 func linkTable(to io.Writer, rows []linkRow) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	withMeasured := len(rows) > 0 && rows[0].Measured != nil
-	head := "FROM\tTO\tPACKETS\tDROPPED\tASKED"
-	if withMeasured {
-		head += "\tMEASURED"
-	}
-	fmt.Fprintln(w, head)
+	fmt.Fprintln(w, "FROM\tTO\tPACKETS\tDROPPED\tASKED")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s", r.From, r.To, r.Packets, r.Dropped, r.Asked)
-		if withMeasured {
-			fmt.Fprintf(w, "\t%s", r.Measured)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", r.From, r.To, r.Packets, r.Dropped, r.Asked)
 	}
 	return w.Flush()
 }

@@ -115,14 +115,14 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 	if err := link.Validate(); err != nil {
 		return usage("%s", err)
 	}
+	if ctx.Bool("dry-run") {
+		return c.dryRun(ctx.String("emulator"), link)
+	}
 	kind, err := chooseEmulator(ctx.String("emulator"), emulators())
 	if err != nil {
 		return err
 	}
 	at.Emulator = kind.name
-	if ctx.Bool("dry-run") {
-		return c.dryRun(kind, ctx.String("netns"), link)
-	}
 	there, err := shapesAt(at)
 	if err != nil {
 		return err
@@ -210,9 +210,9 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 // showShape tells what shape set has done.
 func (c *command) showShape(ctx *cli.Context, name, emulator string, states []netem.LinkState) error {
 	if ctx.Bool("json") {
-		return writeJSON(c.stdout, shown{Name: name, Emulator: emulator, Links: rowsOf(states, nil)})
+		return writeJSON(c.stdout, shown{Name: name, Emulator: emulator, Links: rowsOf(states)})
 	}
-	if err := linkTable(c.stdout, rowsOf(states, nil)); err != nil {
+	if err := linkTable(c.stdout, rowsOf(states)); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.stdout, "\nthese packets only, on their way out; undo: faultlab shape clear %s\n", name)
@@ -495,6 +495,7 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 		Alive  bool   `json:"alive"`
 	}
 	out := []entry{}
+	var found []measured
 	for _, f := range all {
 		e := entry{Netns: f.Netns, Device: f.place.Interface, Alive: f.alive}
 		e.Links = []linkRow{}
@@ -509,40 +510,35 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 				return lab.Hint(err, "faultlab shape clear "+f.State.Name)
 			}
 			sortLinks(e.states, nil)
-			var found []measured
+			e.Links = rowsOf(e.states)
 			if ctx.Bool("measure") {
-				if found, err = c.measureLinks(ctx, e.states); err != nil {
+				if e.Measured, err = c.measureLinks(ctx.Context, e.states); err != nil {
 					return err
 				}
+				found = append(found, e.Measured...)
 			}
-			e.Links = rowsOf(e.states, found)
 		}
 		e.Name = f.State.Name
 		out = append(out, e)
 	}
 	if ctx.Bool("json") {
-		return writeJSON(c.stdout, out)
+		if err := writeJSON(c.stdout, out); err != nil {
+			return err
+		}
+		return verdictOf(found)
 	}
 	if len(out) == 0 {
 		fmt.Fprintln(c.stdout, "nothing is shaped; shape something: faultlab shape set --netns NAME --dev eth0 --to CIDR 'delay 1ms'")
 		return nil
 	}
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	head := "SHAPE\tNETNS\tDEV\tTO\tPACKETS\tDROPPED\tASKED"
-	if ctx.Bool("measure") {
-		head += "\tMEASURED"
-	}
-	fmt.Fprintln(w, head)
+	fmt.Fprintln(w, "SHAPE\tNETNS\tDEV\tTO\tPACKETS\tDROPPED\tASKED")
 	for _, e := range out {
 		if !e.Alive {
 			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\tdead (faultlab clean)\n", e.Name, e.Netns, e.Device)
 		}
 		for _, r := range e.Links {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s", e.Name, r.From, e.Device, r.To, r.Packets, r.Dropped, r.Asked)
-			if r.Measured != nil {
-				fmt.Fprintf(w, "\t%s", r.Measured)
-			}
-			fmt.Fprintln(w)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", e.Name, r.From, e.Device, r.To, r.Packets, r.Dropped, r.Asked)
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -552,6 +548,9 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 		if e.Overrun > 0 {
 			fmt.Fprintf(c.stdout, "%s: the emulator lost %d packets that nobody asked it to drop\n", e.Name, e.Overrun)
 		}
+	}
+	if ctx.Bool("measure") {
+		return c.tellMeasured(found)
 	}
 	return nil
 }
