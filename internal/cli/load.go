@@ -7,12 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/go-sql-driver/mysql"
 	"github.com/urfave/cli/v2"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/workload"
 	"github.com/faultlab/faultlab/lab/workload/oltp"
+	"github.com/faultlab/faultlab/lab/workload/tpcc"
+	"github.com/faultlab/faultlab/scenarios"
 )
 
 // dsnEnv keeps a password off the command line.
@@ -20,8 +23,8 @@ const dsnEnv = "FAULTLAB_DSN"
 
 func (c *command) load() *cli.Command {
 	return &cli.Command{
-		Name: "load", Usage: "drive load at a lab or any MySQL-compatible server", ArgsUsage: "WORKLOAD prepare|run|cleanup",
-		Description: "Workloads: " + strings.Join(oltp.Workloads(), ", ") + ".\nTables, statements and options of those named oltp are sysbench's; what one has prepared the other can use.",
+		Name: "load", Usage: "drive load at a lab or any MySQL-compatible server", ArgsUsage: "WORKLOAD " + loadVerbs,
+		Description: "Workloads: " + strings.Join(loads(), ", ") + ".\nTables, statements and options of those named oltp are sysbench's; what one has prepared the other can use.\nThe check is tpcc's.",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "dsn", EnvVars: []string{dsnEnv}, Usage: "server, as `user:password@tcp(host:3306)/database`"},
 			&cli.StringFlag{Name: "lab", Usage: "the writer of this `LAB` instead of a DSN"},
@@ -31,12 +34,12 @@ func (c *command) load() *cli.Command {
 			&cli.DurationFlag{Name: "report-interval", Usage: "print a line every `D` (0: none)"},
 			&cli.Uint64Flag{Name: "rand-seed", Usage: "repeat the random choices of this `SEED` (0: draw one)"},
 			jsonFlag,
-		}, oltpFlags()),
+		}, oltpFlags(), tpccFlags()),
 		Action: func(ctx *cli.Context) error {
-			if err := exactly(ctx, "WORKLOAD", "prepare|run|cleanup"); err != nil {
+			if err := exactly(ctx, "WORKLOAD", loadVerbs); err != nil {
 				return err
 			}
-			d, err := oltpDriver(ctx)
+			d, err := loadDriver(ctx)
 			if err != nil {
 				return err
 			}
@@ -49,13 +52,43 @@ func (c *command) load() *cli.Command {
 				return c.prepareLoad(ctx, d, t)
 			case "run":
 				return c.runLoad(ctx, d, t)
+			case "check":
+				if d, ok := d.(*tpcc.Driver); ok {
+					return c.checkLoad(ctx, d, t)
+				}
+				return usage("%s has nothing to check: %s has", d.Name(), tpcc.Name)
 			case "cleanup":
 				return d.Cleanup(ctx.Context, t)
 			default:
-				return usage("load takes prepare, run or cleanup, not %q", verb)
+				return usage("load takes prepare, run, check or cleanup, not %q", verb)
 			}
 		},
 	}
+}
+
+const loadVerbs = "prepare|run|check|cleanup"
+
+// loads are the workloads' names.
+func loads() []string { return append(oltp.Workloads(), tpcc.Name) }
+
+// loadDriver is the driver of the workload that the arguments name.
+func loadDriver(ctx *cli.Context) (workload.Driver, error) {
+	name, others := ctx.Args().Get(0), tpccFlags()
+	if !slices.Contains(loads(), name) {
+		return nil, lab.Hint(usage("unknown workload %q", name), scenarios.Suggest(name, loads()))
+	}
+	if name == tpcc.Name {
+		others = oltpFlags()
+	}
+	for _, f := range others {
+		if n := f.Names()[0]; ctx.IsSet(n) {
+			return nil, usage("--%s means nothing to %s", n, name)
+		}
+	}
+	if name == tpcc.Name {
+		return tpccDriver(ctx)
+	}
+	return oltpDriver(ctx)
 }
 
 // target is the server that the flags name.
@@ -147,6 +180,9 @@ func (c *command) runLoad(ctx *cli.Context, d workload.Driver, t workload.Target
 			}
 		} else {
 			fmt.Fprint(c.stdout, workload.FormatSummary(w))
+			if d, ok := d.(*tpcc.Driver); ok {
+				fmt.Fprint(c.stdout, newOrders(d, w))
+			}
 		}
 	}
 	return err
@@ -164,6 +200,22 @@ type loadJSON struct {
 	Errors       map[string]int64 `json:"errors"`
 	Unknown      int64            `json:"unknown_outcomes"`
 	Busy         float64          `json:"busy"`
+
+	// Of tpcc only.
+	Warehouses         int                 `json:"warehouses,omitempty"`
+	Scale              int                 `json:"scale,omitempty"`
+	NewOrdersPerMinute float64             `json:"new_orders_per_minute,omitempty"`
+	Kinds              map[string]kindJSON `json:"kinds,omitempty"`
+}
+
+// kindJSON is one kind of transactions.
+type kindJSON struct {
+	Transactions int64       `json:"transactions"`
+	TPS          float64     `json:"tps"`
+	LatencyMS    latencyJSON `json:"latency_ms"`
+	Retries      int64       `json:"retries"`
+	Errors       int64       `json:"errors"`
+	Unknown      int64       `json:"unknown_outcomes"`
 }
 
 type latencyJSON struct {
@@ -174,11 +226,25 @@ type latencyJSON struct {
 	Max float64 `json:"max"`
 }
 
+func latencies(h *hdrhistogram.Histogram) latencyJSON {
+	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1000 }
+	return latencyJSON{Avg: h.Mean() / 1000, P50: at(50), P95: at(95), P99: at(99), Max: float64(h.Max()) / 1000}
+}
+
 func loadResult(d workload.Driver, threads int, w workload.Window) loadJSON {
-	at := func(q float64) float64 { return float64(w.Latency.ValueAtQuantile(q)) / 1000 }
-	return loadJSON{
+	out := loadJSON{
 		Workload: d.Name(), Threads: threads, Seconds: w.End.Sub(w.Start).Seconds(),
 		Transactions: w.Transactions, TPS: w.TPS(), Retries: w.Retries, Errors: w.Errors, Unknown: w.Unknown, Busy: w.Busy,
-		LatencyMS: latencyJSON{Avg: w.Latency.Mean() / 1000, P50: at(50), P95: at(95), P99: at(99), Max: float64(w.Latency.Max()) / 1000},
+		LatencyMS: latencies(w.Latency),
 	}
+	if d, ok := d.(*tpcc.Driver); ok {
+		out.Warehouses, out.Scale, out.NewOrdersPerMinute = d.Warehouses, d.Scale, tpcc.NewOrdersPerMinute(w)
+	}
+	for _, k := range w.Kinds {
+		if out.Kinds == nil {
+			out.Kinds = map[string]kindJSON{}
+		}
+		out.Kinds[k.Name] = kindJSON{k.Transactions, k.TPS(w), latencies(k.Latency), k.Retries, k.Errors, k.Unknown}
+	}
+	return out
 }

@@ -27,10 +27,11 @@ type Conn struct {
 
 // Stmt is a statement to be run many times.
 type Stmt struct {
-	stmt driver.Stmt // nil: it is sent as text
-	conn driver.Conn
-	text string
-	buf  []byte // text with the values in it
+	stmt    driver.Stmt // nil: it is sent as text
+	conn    driver.Conn
+	text    string
+	buf     []byte // text with the values in it
+	checked bool   // that Query is given a place for each column
 }
 
 // Connect opens a connection to the target's database. An empty
@@ -80,7 +81,11 @@ func (c *Conn) Query(ctx context.Context, query string, row []driver.Value, each
 	if err != nil {
 		return explain(err)
 	}
-	return readRows(rows, query, row, each)
+	if err := columns(rows, query, row); err != nil {
+		rows.Close()
+		return err
+	}
+	return readRows(rows, row, each)
 }
 
 // QueryRow reads the one row of a query into dest. A value of the text protocol
@@ -101,11 +106,8 @@ func (c *Conn) QueryRow(ctx context.Context, query string, dest []driver.Value) 
 }
 
 // readRows reads all rows and closes them.
-func readRows(rows driver.Rows, query string, row []driver.Value, each func(row []driver.Value) error) error {
+func readRows(rows driver.Rows, row []driver.Value, each func(row []driver.Value) error) error {
 	defer rows.Close()
-	if err := columns(rows, query, row); err != nil {
-		return err
-	}
 	for {
 		err := rows.Next(row)
 		if err == io.EOF {
@@ -133,7 +135,7 @@ func columns(rows driver.Rows, query string, row []driver.Value) error {
 // time, which is also what sysbench does.
 func (c *Conn) Prepare(ctx context.Context, query string) (*Stmt, error) {
 	s, err := c.conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
-	if serverCode(err) == erUnsupportedPS {
+	if ServerCode(err) == erUnsupportedPS {
 		return c.Text(query), nil
 	}
 	if err != nil {
@@ -180,7 +182,14 @@ func (s *Stmt) Query(args, row []driver.Value, each func(row []driver.Value) err
 	if err != nil {
 		return err
 	}
-	return readRows(rows, s.text, row, each)
+	if !s.checked { // once: to ask for the columns makes their names
+		if err := columns(rows, s.text, row); err != nil {
+			rows.Close()
+			return err
+		}
+		s.checked = true
+	}
+	return readRows(rows, row, each)
 }
 
 // interpolate writes the arguments into the text.
@@ -233,14 +242,14 @@ func isNotSent(err error) bool { return errors.Is(err, driver.ErrBadConn) }
 // explain adds to a refusal what mends it.
 func explain(err error) error {
 	var why string
-	switch serverCode(err) {
+	switch ServerCode(err) {
 	case 1040, 1203, 1226:
 		why = "fewer threads, or a larger max_connections"
 	case 1461:
 		why = "fewer threads or tables, or a larger max_prepared_stmt_count"
 	case 3098:
 		why = "group replication takes only tables with a primary key"
-	case 1049, 1146:
+	case NoDatabase, 1146:
 		why = "the tables are not prepared"
 	default:
 		return err
@@ -321,6 +330,24 @@ func (t Target) DatabaseName() string {
 
 // DefaultDatabase is sysbench's.
 const DefaultDatabase = "sbtest"
+
+// MakeDatabase makes the target's database if there is none. It asks first: an
+// account may use a database that it could not create.
+func MakeDatabase(ctx context.Context, t Target) error {
+	name := t.DatabaseName()
+	t.Database = name
+	c, err := Connect(ctx, t)
+	if ServerCode(err) == NoDatabase {
+		t.Database = ""
+		if c, err = Connect(ctx, t); err == nil {
+			err = c.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+QuoteName(name))
+		}
+	}
+	if c != nil {
+		c.Close()
+	}
+	return err
+}
 
 // QuoteName makes an SQL identifier of a name.
 func QuoteName(name string) string {

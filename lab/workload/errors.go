@@ -32,7 +32,7 @@ const (
 // up, with a growing pause before the next: most of it (1047, 1290, 1836, 3100)
 // means that this node takes no writes now.
 func Retryable(err error) bool {
-	switch serverCode(err) {
+	switch ServerCode(err) {
 	case erCheckRead, erLockWaitTimeout, erLockDeadlock, erQueryInterrupted, erRolledBackByPlugin:
 		return true
 	}
@@ -43,7 +43,7 @@ func Retryable(err error) bool {
 // whether the transaction was committed: the connection broke after the commit
 // was sent, or the server ended the session while it was committing.
 func OutcomeHidden(err error) bool {
-	switch serverCode(err) {
+	switch ServerCode(err) {
 	case 0:
 		// The driver says ErrBadConn only where nothing was sent.
 		return err != nil && !isNotSent(err)
@@ -53,8 +53,11 @@ func OutcomeHidden(err error) bool {
 	return false
 }
 
-// serverCode is the server's error number, 0 if the error is not the server's.
-func serverCode(err error) uint16 {
+// NoDatabase is servers' code for a database that does not exist.
+const NoDatabase = 1049
+
+// ServerCode is the server's error number, 0 if the error is not the server's.
+func ServerCode(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
 	}
@@ -63,7 +66,7 @@ func serverCode(err error) uint16 {
 
 // errorKey is the word under which a window counts err.
 func errorKey(err error) string {
-	if code := serverCode(err); code != 0 {
+	if code := ServerCode(err); code != 0 {
 		return strconv.Itoa(int(code))
 	}
 	return "connection"

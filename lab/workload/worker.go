@@ -126,7 +126,7 @@ func (w *worker) transaction() bool {
 			w.commit(begin, end, sent)
 			return true
 		}
-		usable := serverCode(err) != 0 && !errors.Is(err, ErrUnknownOutcome)
+		usable := ServerCode(err) != 0 && !errors.Is(err, ErrUnknownOutcome)
 		if usable {
 			// Whatever became of the transaction, the next BEGIN would commit
 			// the rest of it. A session that cannot say ROLLBACK is closed.

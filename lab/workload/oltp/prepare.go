@@ -3,14 +3,12 @@ package oltp
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-sql-driver/mysql"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/faultlab/faultlab/lab/workload"
@@ -24,8 +22,6 @@ const (
 	// far from what Galera and Group Replication refuse or stall on, and from
 	// max_allowed_packet.
 	batch = 1000
-	// noDatabase is the server's code for a database that does not exist.
-	noDatabase = 1049
 )
 
 // Prepare implements workload.Driver. It makes the database too. What is
@@ -33,7 +29,7 @@ const (
 // whatever was interrupted; a table with other rows than those is refused and
 // left alone, except by oltp_insert, which makes them.
 func (o *oltp) Prepare(ctx context.Context, t workload.Target, progress func(done, total int64)) error {
-	if err := makeDatabase(ctx, t); err != nil {
+	if err := workload.MakeDatabase(ctx, t); err != nil {
 		return fmt.Errorf("preparing %s: %w", o.Workload, err)
 	}
 	t.Database = t.DatabaseName()
@@ -64,7 +60,7 @@ func (o *oltp) filled() int {
 func (o *oltp) Cleanup(ctx context.Context, t workload.Target) error {
 	t.Database = t.DatabaseName()
 	c, err := workload.Connect(ctx, t)
-	if is(err, noDatabase) {
+	if workload.ServerCode(err) == workload.NoDatabase {
 		return nil
 	}
 	if err != nil {
@@ -77,29 +73,6 @@ func (o *oltp) Cleanup(ctx context.Context, t workload.Target) error {
 		}
 	}
 	return nil
-}
-
-// makeDatabase makes the database if there is none. It asks first: an account
-// may use a database that it could not create.
-func makeDatabase(ctx context.Context, t workload.Target) error {
-	name := t.DatabaseName()
-	t.Database = name
-	c, err := workload.Connect(ctx, t)
-	if is(err, noDatabase) {
-		t.Database = ""
-		if c, err = workload.Connect(ctx, t); err == nil {
-			err = c.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+workload.QuoteName(name))
-		}
-	}
-	if c != nil {
-		c.Close()
-	}
-	return err
-}
-
-func is(err error, code uint16) bool {
-	e, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && e.Number == code
 }
 
 // chunk is a row of ids that a table lacks, all or in part.
