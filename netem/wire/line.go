@@ -45,7 +45,7 @@ func newChange(l *line, i netem.Impairment) change {
 	switch {
 	case i.Reorder.Chance != 0:
 		c.faults.first = netem.MaxDelay
-	case i.Distribution.Table() == nil:
+	case i.Distribution == netem.Distribution{}:
 		c.faults.first = i.Jitter
 	default:
 		c.faults.first = 4 * i.Jitter // as far as tables reach

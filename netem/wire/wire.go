@@ -241,10 +241,17 @@ func (b *Backend) Done() <-chan struct{} { return b.done }
 // name. Two links of an interface cannot have the same selector; of selectors
 // that overlap the longest prefix wins, and of one prefix a port.
 func (b *Backend) Apply(ctx context.Context, links []netem.Link) error {
+	// Most links of a mesh are alike, and tables of jitter take long to judge.
+	judged := map[netem.Impairment]bool{}
 	for _, l := range links {
+		i := l.Impairment
+		if judged[i] {
+			l.Impairment = netem.Impairment{}
+		}
 		if err := l.Validate(); err != nil {
 			return err
 		}
+		judged[i] = true
 	}
 	_, err := b.call(ctx, request{Op: opApply, Links: links})
 	return err
