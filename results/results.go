@@ -57,11 +57,13 @@ type Environment struct {
 
 // Workload is the load as it was resolved from scenario, profile and flags.
 type Workload struct {
-	Name         string `json:"name"`
+	Name         string `json:"name"` // as it calls itself: tpcc of a smaller scale is "tpcc-like"
 	Tables       int    `json:"tables"`
 	Rows         int    `json:"rows"`
 	Threads      int    `json:"threads"`
 	Distribution string `json:"distribution"`
+	Warehouses   int    `json:"warehouses,omitempty"` // of tpcc, which has no tables to choose
+	Scale        int    `json:"scale,omitempty"`      // how many times smaller a warehouse is than TPC-C's
 }
 
 // Row is one topology under one condition: its valid windows together.

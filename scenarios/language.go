@@ -452,13 +452,16 @@ func (r *reader) resolve(whole part, own map[string]part) (map[string]profile, a
 	lay := func(r *reader, p *profile, over part) {
 		w, m := &p.workload, &p.measure
 		if over.workload != nil {
-			r.mapping(over.workload, "workload", keys{
+			seen := r.mapping(over.workload, "workload", keys{
 				"name":         r.word("workload", &w.Name, workloads),
 				"distribution": r.word("distribution", &w.Distribution, distributions),
 				"tables":       r.count("tables", &w.Tables),
 				"rows":         r.count("rows", &w.Rows),
 				"threads":      r.count("threads", &w.Threads),
+				"warehouses":   r.count("warehouses", &w.Warehouses),
+				"scale":        r.count("scale", &w.Scale),
 			})
+			r.foreign(*w, seen)
 		}
 		if over.measure != nil {
 			seen := r.mapping(over.measure, "measure", keys{
@@ -488,6 +491,7 @@ func (r *reader) resolve(whole part, own map[string]part) (map[string]profile, a
 		lay(judge, &p, whole)
 		judge = &reader{} // the whole file's keys are judged once
 		lay(r, &p, own[name])
+		p.workload = p.workload.only()
 		all[name] = p
 	}
 	if values, ok := mappingValues(whole.workload); ok && len(values) > 0 {
@@ -499,6 +503,19 @@ func (r *reader) resolve(whole part, own map[string]part) (map[string]profile, a
 		}
 	}
 	return all, tolerance
+}
+
+// foreign reports keys that mean nothing to their workload.
+func (r *reader) foreign(w Workload, seen map[string]ast.Node) {
+	others := []string{"warehouses", "scale"}
+	if w.Name == tpcc {
+		others = []string{"tables", "rows", "distribution"}
+	}
+	for _, key := range others {
+		if k := seen[key]; k != nil && w.Name != "" {
+			r.note(k, fmt.Sprintf("key %q means nothing to workload %s", key, w.Name), "take it out")
+		}
+	}
 }
 
 func (r *reader) span(name string, to *time.Duration) func(ast.Node) {

@@ -139,13 +139,26 @@ type LinkRule struct {
 	Impairment netem.Impairment
 }
 
-// Workload is the load of every window.
+// Workload is the load of every window. What its kind of workload does not have
+// is 0: tpcc has warehouses, all others have tables.
 type Workload struct {
 	Name         string
 	Tables       int
 	Rows         int
 	Threads      int
 	Distribution string
+	Warehouses   int
+	Scale        int // a warehouse is that many times smaller than TPC-C's
+}
+
+// only is w without what its kind of workload does not have.
+func (w Workload) only() Workload {
+	if w.Name == tpcc {
+		w.Tables, w.Rows, w.Distribution = 0, 0, ""
+	} else {
+		w.Warehouses, w.Scale = 0, 0
+	}
+	return w
 }
 
 // Measure says how long and how often.

@@ -140,6 +140,43 @@ profiles: {quick: {workload: {threads: 2}, measure: {pairs: 1}}}
 	}
 }
 
+func TestTPCCHasWarehousesAndNoTables(t *testing.T) {
+	s, err := Load("mine.yaml", []byte(`
+schema: 1
+name: mine
+question: What?
+topologies: [mgr]
+workload: {name: tpcc, threads: 8}
+profiles: {standard: {workload: {warehouses: 20}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for profile, want := range map[string]Workload{
+		"quick":    {Name: "tpcc", Threads: 8, Warehouses: 1, Scale: 10},
+		"standard": {Name: "tpcc", Threads: 8, Warehouses: 20, Scale: 1},
+	} {
+		p, err := s.Resolve(profile, Overrides{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, p.Workload); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", profile, diff)
+		}
+		text, err := p.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load("again.yaml", text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if q, err := again.Resolve(profile, Overrides{}); err != nil || q.Workload != p.Workload {
+			t.Errorf("%s, written and read again: %+v, %v, want %+v", profile, q.Workload, err, p.Workload)
+		}
+	}
+}
+
 func TestTheExampleOfTheDocumentationLoads(t *testing.T) {
 	text, err := os.ReadFile("../docs/scenarios.md")
 	if err != nil {

@@ -17,12 +17,18 @@ const Schema = 1
 // listed here so that a file can be judged without them; a test where both are
 // in reach compares the lists.
 var (
-	topologies    = []string{"single", "async", "semisync", "mgr", "galera", "pxc"}
-	workloads     = []string{"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_point_select"}
-	distributions = []string{"special", "uniform"}
+	topologies = []string{"single", "async", "semisync", "mgr", "galera", "pxc"}
+	workloads  = []string{
+		"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_point_select",
+		"oltp_update_index", "oltp_update_non_index", "oltp_insert", "oltp_delete", "oltp", tpcc,
+	}
+	distributions = []string{"special", "uniform", "gaussian", "pareto", "zipfian"}
 	profiles      = []string{"quick", "standard", "paper"}
 	nodes         = []string{"n1", "n2", "n3"}
 )
+
+// tpcc is the workload that has warehouses instead of tables.
+const tpcc = "tpcc"
 
 // Topologies, Workloads, Distributions and Profiles list the names that a
 // scenario may use.
@@ -77,11 +83,11 @@ type profile struct {
 func presets() map[string]profile {
 	return map[string]profile{
 		"quick": {
-			Workload{Tables: 4, Rows: 10_000, Threads: 16, Distribution: "special"},
+			Workload{Tables: 4, Rows: 10_000, Threads: 16, Distribution: "special", Warehouses: 1, Scale: 10},
 			Measure{Warmup: 4 * time.Second, Settle: 500 * time.Millisecond, Window: 3 * time.Second, Pairs: 5, ObserverPairs: 2},
 		},
 		"standard": {
-			Workload{Tables: 10, Rows: 100_000, Threads: 16, Distribution: "special"},
+			Workload{Tables: 10, Rows: 100_000, Threads: 16, Distribution: "special", Warehouses: 4, Scale: 1},
 			Measure{Warmup: 20 * time.Second, Settle: 2 * time.Second, Window: 20 * time.Second, Pairs: 10, ObserverPairs: 3},
 		},
 	}
@@ -175,6 +181,8 @@ type limit struct{ min, max int }
 var limits = map[string]limit{
 	"tables":         {1, 10_000},
 	"rows":           {1, 1_000_000_000},
+	"warehouses":     {1, 10_000},
+	"scale":          {1, 100},
 	"threads":        {1, 10_000},
 	"pairs":          {1, 1_000},
 	"observer_pairs": {0, 1_000},
@@ -271,10 +279,16 @@ const labTime = 12 * time.Second
 // loadRate is a cautious figure for filling tables, in rows a second.
 const loadRate = 20_000
 
+// warehouseRows is how many rows a warehouse of full size has.
+const warehouseRows = 500_000
+
 // Estimate is about how long the plan takes: good for "about 5 min", no more.
 func (p Plan) Estimate() time.Duration {
 	m := p.Measure
 	rows := float64(p.Workload.Tables) * float64(p.Workload.Rows)
+	if w := p.Workload; w.Name == tpcc {
+		rows = float64(w.Warehouses) * warehouseRows / float64(w.Scale)
+	}
 	lab := labTime.Seconds() + rows/loadRate + m.Warmup.Seconds()
 	window := (m.Settle + m.Window).Seconds()
 	var total float64

@@ -128,10 +128,12 @@ type documentProfile struct {
 
 type documentWorkload struct {
 	Name         string `yaml:"name"`
-	Tables       int    `yaml:"tables"`
-	Rows         int    `yaml:"rows"`
+	Tables       int    `yaml:"tables,omitempty"`
+	Rows         int    `yaml:"rows,omitempty"`
 	Threads      int    `yaml:"threads"`
-	Distribution string `yaml:"distribution"`
+	Distribution string `yaml:"distribution,omitempty"`
+	Warehouses   int    `yaml:"warehouses,omitempty"`
+	Scale        int    `yaml:"scale,omitempty"`
 }
 
 type documentMeasure struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/faultlab/faultlab/lab/topology"
 	"github.com/faultlab/faultlab/lab/workload"
 	"github.com/faultlab/faultlab/lab/workload/oltp"
+	"github.com/faultlab/faultlab/lab/workload/tpcc"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/probe"
 	"github.com/faultlab/faultlab/results"
@@ -69,6 +70,9 @@ func servers(ctx *cli.Context) server.Store {
 
 // driver makes a scenario's workload.
 func driver(w scenarios.Workload) (workload.Driver, error) {
+	if w.Name == tpcc.Name {
+		return tpcc.New(tpcc.Config{Warehouses: w.Warehouses, Scale: w.Scale})
+	}
 	return oltp.New(oltp.Config{Workload: w.Name, Tables: w.Tables, Rows: w.Rows, Distribution: oltp.Distribution(w.Distribution)})
 }
 

@@ -144,8 +144,7 @@ func facts(run results.Run) []Fact {
 	all := []Fact{
 		{"run", clean(run.ID) + ", profile " + clean(run.Profile)},
 		{"started", run.Started.UTC().Format("2006-01-02 15:04:05 UTC")},
-		{"load", fmt.Sprintf("%s, %s of %s, %s, %s distribution", clean(w.Name), count(int64(w.Tables), "table"),
-			count(int64(w.Rows), "row"), count(int64(w.Threads), "thread"), clean(w.Distribution))},
+		{"load", load(w)},
 		{"servers", strings.Join(servers, ", ")},
 		{"machine", strings.Join(machine, ", ")},
 		{"lab", clean(e.Provider) + " provider, " + clean(e.Emulator) + " emulator"},
@@ -157,6 +156,19 @@ func facts(run results.Run) []Fact {
 		all[5].Value = ""
 	}
 	return slices.DeleteFunc(all, func(f Fact) bool { return f.Value == "" })
+}
+
+func load(w results.Workload) string {
+	threads := count(int64(w.Threads), "thread")
+	switch {
+	case w.Warehouses == 0:
+		return fmt.Sprintf("%s, %s of %s, %s, %s distribution", clean(w.Name), count(int64(w.Tables), "table"),
+			count(int64(w.Rows), "row"), threads, clean(w.Distribution))
+	case w.Scale > 1:
+		return fmt.Sprintf("%s, %s of 1/%d of TPC-C's size, %s", clean(w.Name), count(int64(w.Warehouses), "warehouse"), w.Scale, threads)
+	default:
+		return fmt.Sprintf("%s, %s, %s", clean(w.Name), count(int64(w.Warehouses), "warehouse"), threads)
+	}
 }
 
 func memory(bytes int64) string {

@@ -196,8 +196,9 @@ func (r *runner) describe() {
 	if r.Keep != nil && len(r.topologies) > 1 {
 		r.run.Notes = append(r.run.Notes, "the labs were kept: those measured first ran on while the later ones were measured, and took processor time and memory from them")
 	}
-	r.run.Workload = results.Workload{Name: p.Workload.Name, Tables: p.Workload.Tables, Rows: p.Workload.Rows,
-		Threads: p.Workload.Threads, Distribution: p.Workload.Distribution}
+	w := p.Workload
+	r.run.Workload = results.Workload{Name: r.driver.Name(), Tables: w.Tables, Rows: w.Rows, Threads: w.Threads,
+		Distribution: w.Distribution, Warehouses: w.Warehouses, Scale: w.Scale}
 	r.run.Environment.Provider = r.Provider.Name()
 	if r.run.Environment.Servers == nil {
 		r.run.Environment.Servers = map[string]string{}
