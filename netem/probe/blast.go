@@ -82,7 +82,7 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 	segments := max(1, min(segmentsAtOnce, 60_000/b.Size))
 	payload := b.Size - out.headers()
 	if unix.SetsockoptInt(out.fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
-		segments = 1 // before Linux 4.18
+		segments = 1 // Linux before 4.18 cannot
 	}
 	batch := make([]byte, segments*payload)
 	var interval time.Duration

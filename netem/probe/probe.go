@@ -160,6 +160,7 @@ func open(pairs []Pair) (*Prober, error) {
 		}
 		p.pairs = append(p.pairs, q)
 	}
+	awaitStamps(pairs[0].From)
 	return p, nil
 }
 
@@ -361,9 +362,9 @@ func (q *pair) receive() {
 			continue
 		}
 		delete(q.waiting, seq)
-		// The kernel begins to stamp packets a while after it was asked to. One
-		// that came without a stamp gets it when it is read: that is no time
-		// of arrival, and the probe did not take place.
+		// A packet that came before the kernel began to stamp gets its stamp
+		// when it is read: that is no time of arrival, and the probe did not
+		// take place.
 		if came, ok := timestamp(oob[:noob]); ok && came.Before(reading) {
 			q.probes = append(q.probes, Probe{At: a.at, RTT: came.Sub(a.at)})
 		} else {

@@ -534,9 +534,46 @@ func openTap(e netem.Endpoint, filter []unix.SockFilter, room int) (_ *tap, err 
 	if err != nil {
 		return nil, err
 	}
-	// The kernel begins to stamp a moment after it was asked to.
-	time.Sleep(5 * time.Millisecond)
+	awaitStamps(e)
 	return t, nil
+}
+
+// awaitStamps returns when the kernel stamps what arrives. It begins to do so
+// some time after the first socket asked for it: until then, what is
+// measured has no times. Where this cannot be told it waits for a while.
+func awaitStamps(e netem.Endpoint) {
+	const patience = time.Second
+	fd := -1
+	err := inside(e, func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_RX_SOFTWARE|unix.SOF_TIMESTAMPING_SOFTWARE)
+	}
+	self, e2 := unix.Getsockname(fd)
+	if err != nil || e2 != nil {
+		time.Sleep(10 * time.Millisecond)
+		return
+	}
+	var b [1]byte
+	var oob [256]byte
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if unix.Sendto(fd, b[:], 0, self) != nil {
+			time.Sleep(10 * time.Millisecond) // the loopback interface is down
+			return
+		}
+		reading := time.Now()
+		_, n, _, _, err := unix.Recvmsg(fd, b[:], oob[:], 0)
+		if at, ok := timestamp(oob[:n]); err == nil && ok && at.Before(reading) {
+			return
+		}
+	}
 }
 
 func (t *tap) close() { unix.Close(t.fd) }
