@@ -99,8 +99,8 @@ func rateCases() []contract {
 		{"ReportedFault05 a long fast transfer over 100ms loses nothing", 2, func(e *env) {
 			e.apply(e.link(0, 1, "delay 100ms"))
 			before := e.counters()
-			// Packets under way twenty times the thousand of netem's default.
-			e.nothingElse(e.flow(probe.Stream{Count: 30000, Interval: dense / 8, Size: 200}))
+			// 2,500 packets under way, and netem's default is a limit of 1,000.
+			e.nothingElse(e.flow(probe.Stream{Count: 10000, Interval: dense, Size: 1000}))
 			s := startStream(e, e.nodes[0], e.nodes[1], streamOptions{buffer: 16 << 20, pace: 25_000_000})
 			time.Sleep(5 * time.Second)
 			i := s.info(e, s.conn)
