@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,7 +28,9 @@ type emulatorKind struct {
 	// cannot lists what it cannot do here though it works; nil where that is
 	// nothing.
 	cannot func() ([]string, error)
-	open   func(context.Context) (netem.Backend, error)
+	// open starts it; what it says when it fails goes to log, nil being standard
+	// error.
+	open func(ctx context.Context, log io.Writer) (netem.Backend, error)
 	// detach takes away what one that died left at an endpoint.
 	detach func(netem.Endpoint) error
 	// commands are what it would do, as people write it.
@@ -39,13 +43,15 @@ func emulators() []emulatorKind {
 		name: "kernel", about: "netem qdiscs",
 		probe:    probeKernel,
 		cannot:   qdisc.Lacks,
-		open:     func(context.Context) (netem.Backend, error) { return qdisc.Open(), nil },
+		open:     func(context.Context, io.Writer) (netem.Backend, error) { return qdisc.Open(), nil },
 		detach:   qdisc.Detach,
 		commands: func(l netem.Link) []string { return qdisc.Commands([]netem.Link{l}) },
 	}, {
 		name: "user", about: "a process that holds packets",
-		probe:    probeUser,
-		open:     func(ctx context.Context) (netem.Backend, error) { return wire.Open(ctx, wire.Options{}) },
+		probe: probeUser,
+		open: func(ctx context.Context, log io.Writer) (netem.Backend, error) {
+			return wire.Open(ctx, wire.Options{Stderr: log})
+		},
 		detach:   wire.Detach,
 		commands: detourCommands,
 	}}
@@ -101,28 +107,25 @@ func emulator(ctx *cli.Context) (func(context.Context, lab.Lab) (netem.Backend, 
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, _ lab.Lab) (netem.Backend, error) { return k.open(ctx) }, nil
+	return func(ctx context.Context, _ lab.Lab) (netem.Backend, error) { return k.open(ctx, nil) }, nil
 }
 
-// labEmulator is what shapes the links of a lab that stays. An emulator that was
+// labEmulator finds what is to shape the links of a lab that stays. One that was
 // named must work; otherwise that can wait until a link is to be shaped.
-func labEmulator(ctx *cli.Context) (netem.Backend, error) {
+func labEmulator(ctx *cli.Context) (choose func() (emulatorKind, error), err error) {
 	name := ctx.String("emulator")
-	choose := func() (emulatorKind, error) { return chooseEmulator(name, emulators()) }
-	if name != "auto" {
-		k, err := choose()
-		if err != nil {
-			return nil, err
-		}
-		choose = func() (emulatorKind, error) { return k, nil }
+	if name == "auto" {
+		return func() (emulatorKind, error) { return chooseEmulator(name, emulators()) }, nil
 	}
-	return &onDemand{choose: choose}, nil
+	k, err := chooseEmulator(name, emulators())
+	return func() (emulatorKind, error) { return k, nil }, err
 }
 
 // onDemand is an emulator that is there while links are shaped: opened for the
 // first, closed when they are cleared. It takes away what a dead one left.
 type onDemand struct {
 	choose func() (emulatorKind, error)
+	log    string // file
 
 	mu      sync.Mutex
 	kind    emulatorKind
@@ -150,7 +153,13 @@ func (o *onDemand) Apply(ctx context.Context, links []netem.Link) error {
 		if err != nil {
 			return err
 		}
-		b, err := k.open(ctx)
+		// Standard error is a terminal, or somebody's pipe that this outlives.
+		log, err := os.OpenFile(o.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		b, err := k.open(ctx, log)
 		if err != nil {
 			return err
 		}
@@ -213,17 +222,18 @@ func (o *onDemand) Close() error { return o.Clear(context.Background()) }
 // socket is where the owner of a lab lets others at its links.
 func socket(dir string) string { return filepath.Join(dir, "netem.sock") }
 
-// serveLinks lets other processes shape what b can reach until close, which
-// also closes b.
-func serveLinks(dir string, b netem.Backend) (close func() error, err error) {
+// serveLinks lets other processes shape links with the emulator that choose
+// finds, until close, which also clears them. Its files are in dir.
+func serveLinks(dir string, choose func() (emulatorKind, error)) (b *onDemand, close func() error, err error) {
 	l, err := remote.Listen(socket(dir))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	b = &onDemand{choose: choose, log: filepath.Join(dir, "emulator.log")}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- remote.Serve(ctx, l, b) }()
-	return func() error {
+	return b, func() error {
 		cancel()
 		return errors.Join(<-done, b.Close())
 	}, nil

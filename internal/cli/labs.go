@@ -137,7 +137,7 @@ func (c *command) hold(ctx *cli.Context, t lab.Topology, spec lab.Spec, ready fu
 		}
 		return err
 	}
-	release, err := serveLinks(l.Dir(), emulator)
+	_, release, err := serveLinks(l.Dir(), emulator)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -197,9 +198,9 @@ func (f *fakeEmulator) err() error {
 func TestAnEmulatorIsThereWhileLinksAreShaped(t *testing.T) {
 	var opened []*fakeEmulator
 	var detached []string
-	o := &onDemand{choose: func() (emulatorKind, error) {
+	o := &onDemand{log: filepath.Join(t.TempDir(), "log"), choose: func() (emulatorKind, error) {
 		return emulatorKind{
-			open: func(context.Context) (netem.Backend, error) {
+			open: func(context.Context, io.Writer) (netem.Backend, error) {
 				opened = append(opened, &fakeEmulator{})
 				return opened[len(opened)-1], nil
 			},

@@ -153,7 +153,7 @@ func (c *command) runKept(ctx *cli.Context, plan scenarios.Plan, ready func(int)
 		if err != nil {
 			return err
 		}
-		release, err := serveLinks(k.Dir(), emulator)
+		_, release, err := serveLinks(k.Dir(), emulator)
 		if err != nil {
 			return err
 		}

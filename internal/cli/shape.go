@@ -180,8 +180,7 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 	if err := j.Add(undoPlace, string(id)); err != nil {
 		return err
 	}
-	b := &onDemand{choose: func() (emulatorKind, error) { return kind, nil }}
-	release, err := serveLinks(j.Dir(), b)
+	b, release, err := serveLinks(j.Dir(), func() (emulatorKind, error) { return kind, nil })
 	if err != nil {
 		return err
 	}
