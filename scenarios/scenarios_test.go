@@ -153,7 +153,7 @@ profiles: {standard: {workload: {warehouses: 20}}}
 		t.Fatal(err)
 	}
 	for profile, want := range map[string]Workload{
-		"quick":    {Name: "tpcc", Threads: 8, Warehouses: 1, Scale: 10},
+		"quick":    {Name: "tpcc", Threads: 8, Warehouses: 4, Scale: 10},
 		"standard": {Name: "tpcc", Threads: 8, Warehouses: 20, Scale: 1},
 	} {
 		p, err := s.Resolve(profile, Overrides{})

@@ -83,7 +83,7 @@ type profile struct {
 func presets() map[string]profile {
 	return map[string]profile{
 		"quick": {
-			Workload{Tables: 4, Rows: 10_000, Threads: 16, Distribution: "special", Warehouses: 1, Scale: 10},
+			Workload{Tables: 4, Rows: 10_000, Threads: 16, Distribution: "special", Warehouses: 4, Scale: 10},
 			Measure{Warmup: 4 * time.Second, Settle: 500 * time.Millisecond, Window: 3 * time.Second, Pairs: 5, ObserverPairs: 2},
 		},
 		"standard": {
