@@ -180,7 +180,7 @@ func fateCases() []contract {
 				"delay 5ms jitter 2ms distribution pareto", "delay 5ms rate 500kbit", "delay 5ms rate 500kbit burst 2kb", "delay 5ms limit 1", "delay 5ms slot 50ms", "partition",
 			} {
 				e.set(text)
-				e.flow(probe.Stream{Count: 50, Interval: ms, Wait: 50 * ms})
+				e.overflow(probe.Pair{From: e.nodes[0], To: e.nodes[1]}, probe.Stream{Count: 50, Interval: ms, Wait: 50 * ms})
 				time.Sleep(60 * ms) // for those under way
 				e.set("delay 5ms")
 				time.Sleep(200 * ms)

@@ -73,7 +73,7 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 	if err != nil {
 		return fail(err)
 	}
-	in, err := openTap(of.To, portFilter(out.v6, port), 64<<20)
+	in, err := openTap(of.To, portFilter(out.v6, port), beginning, 64<<20)
 	if err != nil {
 		return fail(err)
 	}
@@ -115,19 +115,22 @@ func Rate(ctx context.Context, of Pair, b Blast) (Throughput, error) {
 			last = p.at
 		})
 	}
+	const lookEvery = 10 * time.Millisecond // into the socket
 	start := time.Now()
-	sent := 0
-	for time.Since(start) < b.For && ctx.Err() == nil {
-		if left := time.Until(start.Add(time.Duration(sent) * interval)); left > 0 {
-			in.wait(min(left, time.Until(start.Add(b.For))))
+	sent, looked := 0, start
+	for now := start; now.Sub(start) < b.For && ctx.Err() == nil; now = time.Now() {
+		if now.Sub(looked) > lookEvery {
 			receive()
+			looked = now
+		}
+		if left := start.Add(time.Duration(sent) * interval).Sub(now); left > 0 {
+			sleep(min(left, lookEvery))
 			continue
 		}
 		if err := out.write(ctx, batch); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fail(os.NewSyscallError("send", err))
 		}
 		sent++
-		receive()
 	}
 	t.OfferedBits = float64(sent*segments*(b.Size+linkHeader)*8) / time.Since(start).Seconds()
 	for deadline := time.Now().Add(b.Wait); time.Now().Before(deadline) && ctx.Err() == nil; {
@@ -173,6 +176,9 @@ func packetSize(b []byte) int {
 	return len(b)
 }
 
+// beginning is how much of a packet is looked at: its headers.
+const beginning = 64
+
 // portFilter lets the beginnings of UDP packets for a port pass.
 func portFilter(v6 bool, port uint16) []unix.SockFilter {
 	protocol, to := uint32(9), uint32(20+2)
@@ -184,7 +190,7 @@ func portFilter(v6 bool, port uint16) []unix.SockFilter {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.IPPROTO_UDP, Jf: 3},
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: to},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(port), Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 64},
+		{Code: unix.BPF_RET | unix.BPF_K, K: beginning},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
 }

@@ -144,7 +144,7 @@ type run struct {
 func openRun(of Pair, s Stream) (*run, error) {
 	r := &run{of: of, s: s, id: rand.Uint64(), stamps: true, arrived: make([]bool, s.Count), kinds: map[string]int{}}
 	var err error
-	r.in, err = openTap(of.To, lengthFilter(s.Size), s.Count*(2*s.Size+2048))
+	r.in, err = openTap(of.To, lengthFilter(s.Size), s.Size, s.Count*(2*s.Size+2048))
 	if err != nil {
 		return nil, err
 	}
@@ -180,23 +180,21 @@ func (r *run) label(seq int) {
 }
 
 func (r *run) send(ctx context.Context) error {
-	const lookEvery = 32 // packets, into the sockets when there is no pause between packets
+	const lookEvery = 32 // packets, into the sockets, when there is no pause between them
 	start := time.Now()
 	for seq := range r.s.Count {
 		due := start.Add(time.Duration(seq) * r.s.Interval)
-		for left := time.Until(due); left > 0; left = time.Until(due) {
-			if r.in.wait(left) {
-				r.receive()
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
+		if left := time.Until(due); left > 0 {
+			r.look()
+			for left = time.Until(due); left > 0 && ctx.Err() == nil; left = time.Until(due) {
+				sleep(min(left, 50*time.Millisecond))
 			}
 		}
 		if seq%lookEvery == 0 {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			r.receive()
+			r.look()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		r.label(seq)
 		r.sentAt, r.stamped = append(r.sentAt, time.Now()), append(r.stamped, false)
@@ -204,9 +202,20 @@ func (r *run) send(ctx context.Context) error {
 			r.refused++
 			r.stamps = false
 		}
-		r.stamp()
 	}
 	return nil
+}
+
+// look takes what is in the sockets.
+func (r *run) look() {
+	r.stamp()
+	r.receive()
+}
+
+// sleep is more exact than time.Sleep, and the thread has nothing else to do.
+func sleep(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	unix.Nanosleep(&ts, nil)
 }
 
 func (r *run) stamp() {
@@ -222,8 +231,7 @@ func (r *run) stamp() {
 func (r *run) await(ctx context.Context) {
 	deadline := time.Now().Add(r.s.Wait)
 	for {
-		r.stamp()
-		r.receive()
+		r.look()
 		if r.distinct == len(r.sentAt) {
 			// Copies may still be under way.
 			if d := time.Now().Add(r.slowest + 20*time.Millisecond); d.Before(deadline) {
@@ -360,12 +368,12 @@ func (f Flow) Bits(size int) float64 {
 type sender struct {
 	fd, held int
 	v6       bool
-	oob      [512]byte
+	errors   *batch
 }
 
 func openSender(of Pair, o Stream) (_ *sender, err error) {
 	to, port := of.address(), o.Port
-	s := &sender{fd: -1, held: -1, v6: to.Is6()}
+	s := &sender{fd: -1, held: -1, v6: to.Is6(), errors: newBatch(0)}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -455,34 +463,26 @@ func (s *sender) write(ctx context.Context, b []byte) error {
 
 // stamps gives the kernel's times of sending that are there.
 func (s *sender) stamps(each func(id uint32, at time.Time)) {
-	for {
-		_, n, _, _, err := unix.Recvmsg(s.fd, nil, s.oob[:], unix.MSG_ERRQUEUE)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return
-		}
-		if id, at, ok := sendStamp(s.oob[:n]); ok {
+	s.errors.read(s.fd, unix.MSG_ERRQUEUE, func() {}, func(_, control []byte, _ *unix.RawSockaddrLinklayer) {
+		if id, at, ok := sendStamp(control); ok {
 			each(id, at)
 		}
-	}
+	})
 }
 
 // tap is a packet socket: it sees what comes in on an interface before the
 // receiver's IP layer does.
 type tap struct {
-	fd   int
-	b    []byte
-	oob  [256]byte
-	lost int
+	fd      int
+	packets *batch
+	lost    int
 }
 
 type received struct {
 	b       []byte // from the IP header on
 	at      time.Time
 	stamped bool
-	link    *unix.SockaddrLinklayer
+	link    *unix.RawSockaddrLinklayer
 }
 
 // kind is what all packets of a stream have in common in their headers, when
@@ -505,8 +505,10 @@ func lengthFilter(size int) []unix.SockFilter {
 	}
 }
 
-func openTap(e netem.Endpoint, filter []unix.SockFilter, room int) (_ *tap, err error) {
-	t := &tap{fd: -1, b: make([]byte, 1<<16)}
+// openTap sees the first size bytes of the packets that a filter lets pass, and
+// has room for so many bytes of them until they are read.
+func openTap(e netem.Endpoint, filter []unix.SockFilter, size, room int) (_ *tap, err error) {
+	t := &tap{fd: -1, packets: newBatch(size)}
 	defer func() {
 		if err != nil && t.fd >= 0 {
 			unix.Close(t.fd)
@@ -585,27 +587,20 @@ func (t *tap) wait(d time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// read gives all packets that are there.
+// read gives all packets that are there. What each gets is valid until it
+// returns.
 func (t *tap) read(each func(received)) {
-	for {
-		reading := time.Now()
-		n, noob, _, from, err := unix.Recvmsg(t.fd, t.b, t.oob[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
+	var reading time.Time
+	t.packets.read(t.fd, 0, func() { reading = time.Now() }, func(data, control []byte, from *unix.RawSockaddrLinklayer) {
+		if from.Pkttype == unix.PACKET_OUTGOING {
 			return
 		}
-		link, ok := from.(*unix.SockaddrLinklayer)
-		if !ok || link.Pkttype == unix.PACKET_OUTGOING {
-			continue
-		}
-		p := received{b: t.b[:n], at: reading, link: link}
-		if at, ok := timestamp(t.oob[:noob]); ok {
+		p := received{b: data, at: reading, link: from}
+		if at, ok := timestamp(control); ok {
 			p.at, p.stamped = at, at.Before(reading)
 		}
 		each(p)
-	}
+	})
 }
 
 // missed is how many packets there was no room for so far.
