@@ -26,6 +26,7 @@ type engine struct {
 	lastLook time.Duration // into the rings
 	busy     bool          // something was in them
 	minDelay time.Duration // of all lines
+	blind    time.Duration // in which no ring can fill up
 	lead     time.Duration // by which wake-ups are asked for early
 	nap      time.Duration // up to which it costs less to wait awake
 	awake    allowance     // for waiting awake
@@ -59,9 +60,8 @@ type tuning struct {
 	maxAwake float64
 	// smooth is over how many wake-ups the lead is averaged.
 	smooth int
-	// blind bounds how long the engine does not look into the rings while packets
-	// arrive: until they are full at the pace of the fastest senders.
-	blind time.Duration
+	// pace is the shortest time between packets that arrive for long on end.
+	pace time.Duration
 }
 
 // allowance is time that grows by a share of the time that passes, up to a
@@ -86,7 +86,7 @@ var defaultTuning = tuning{
 	maxNap:   50 * time.Microsecond,
 	maxAwake: 0.03,
 	smooth:   16,
-	blind:    time.Millisecond,
+	pace:     2 * time.Microsecond,
 }
 
 func newEngine(t tuning) (*engine, error) {
@@ -176,8 +176,9 @@ func (e *engine) obey() {
 // watch brings what follows from ports and lines up to date.
 func (e *engine) watch() {
 	e.fds = append(e.fds[:0], unix.PollFd{Fd: int32(e.bell), Events: unix.POLLIN})
-	e.minDelay = netem.MaxDelay
+	e.minDelay, e.blind = netem.MaxDelay, time.Second
 	for _, p := range e.ports {
+		e.blind = min(e.blind, time.Duration(p.frames)*e.tune.pace)
 		e.fds = append(e.fds, unix.PollFd{Fd: int32(p.recv), Events: unix.POLLIN})
 		for _, l := range p.lines {
 			e.minDelay = min(e.minDelay, l.minDelay())
@@ -202,33 +203,38 @@ func (e *engine) collect() {
 			}
 			// A stamp from the future still is a wall clock that was set back.
 			at := now - max(0, time.Duration(wall-a.wall))
-			l := p.table.find(a.frame)
-			if l == nil || l.faults != nil {
+			switch l := p.table.find(a.frame); {
+			case l == nil:
+				e.pass(p, a, at)
+			case l.faults != nil:
 				e.decide(p, l, a, at)
-			} else if b := e.take(p, a); b != nil {
-				p.push(l, packet{at: at, b: b})
-			} else {
-				e.total.Overrun++
+			default:
+				if b := e.take(p, a); b != nil {
+					p.push(l, packet{at: at, b: b})
+				} else {
+					e.total.Overrun++
+				}
 			}
 		}
 	}
 }
 
+// pass sends a packet on that belongs to no line: its filter has just been
+// taken out. What the sink itself says is for nobody.
+func (e *engine) pass(p *port, a arrival, at time.Duration) {
+	if p.fromSink(a.frame) {
+		e.drop(p, a)
+	} else if b := e.take(p, a); b != nil {
+		e.total.Packets++
+		e.total.Bytes += uint64(len(b) - vnetHeader)
+		e.send(p, b, at)
+	} else {
+		e.total.Overrun++
+	}
+}
+
 // decide does to a packet what delay alone does not.
 func (e *engine) decide(p *port, l *line, a arrival, at time.Duration) {
-	if l == nil {
-		// Its filter has just been taken out, or the sink speaks for itself.
-		if p.fromSink(a.frame) {
-			e.drop(p, a)
-		} else if b := e.take(p, a); b != nil {
-			e.total.Packets++
-			e.total.Bytes += uint64(len(b) - vnetHeader)
-			e.send(p, b, at)
-		} else {
-			e.total.Overrun++
-		}
-		return
-	}
 	f := l.faults
 	v := f.fate.Decide()
 	if v.N == 0 {
@@ -302,7 +308,7 @@ func (e *engine) drop(p *port, a arrival) {
 	p.free()
 }
 
-// send queues a packet to leave with the next flush, whose time to leave was at.
+// send queues a packet, due at the given time, to leave with the next flush.
 func (e *engine) send(p *port, b []byte, at time.Duration) {
 	if len(p.held) == sendBatch {
 		e.flush(p)
@@ -310,7 +316,8 @@ func (e *engine) send(p *port, b []byte, at time.Duration) {
 	p.queue(b, at)
 }
 
-// release sends what is due until then, or within what deadlines are held for each other.
+// release sends what is due until then, and in any case what is due so soon
+// that it shares this wake-up.
 func (e *engine) release(until time.Duration) {
 	now, _ := e.clock.now()
 	until = max(until, now+e.tune.hold)
@@ -380,10 +387,10 @@ func (e *engine) wait() (until time.Duration) {
 	case left <= min(e.lead, e.tune.maxEarly):
 		// A sleep would end later than that.
 		return next
-	case mayOvertake(next, e.lastLook, e.minDelay), left > e.tune.blind && !e.busy:
+	case mayOvertake(next, e.lastLook, e.minDelay), left > e.blind && !e.busy:
 		e.sleep(e.fds, now, asked)
 	default:
-		e.sleep(e.fds[:1], now, min(asked, e.tune.blind))
+		e.sleep(e.fds[:1], now, min(asked, e.blind))
 	}
 	return 0
 }

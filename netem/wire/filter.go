@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -36,7 +38,8 @@ type detour struct {
 	pass     bool // neighbour discovery
 }
 
-// add redirects what the selector picks. When it fails, what it did is undone by remove.
+// add redirects what the selector picks. What is there when it fails, remove
+// takes out.
 func (d *detour) add(s netem.Selector) error {
 	if _, there := d.nodes[s]; there {
 		return nil
@@ -54,7 +57,7 @@ func (d *detour) add(s netem.Selector) error {
 		for n, keys := range discovery() {
 			f := filter(d.from, priority6)
 			f.Handle, f.Sel = uint32(n+1), selector(keys)
-			if err := d.h.FilterAdd(f); err != nil {
+			if err := d.h.FilterAdd(f); err != nil && !errors.Is(err, unix.EEXIST) {
 				return lacks("no u32 filter (CONFIG_NET_CLS_U32)", err)
 			}
 		}
@@ -139,6 +142,7 @@ func (d *detour) missing() (gone []netem.Selector, err error) {
 			}
 		}
 	}
+	slices.SortFunc(gone, func(a, b netem.Selector) int { return strings.Compare(a.String(), b.String()) })
 	return gone, nil
 }
 

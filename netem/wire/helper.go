@@ -146,52 +146,28 @@ type plan struct {
 	cut                    bool // packets have to be cut
 }
 
-// apply makes all that can fail before it changes what there is: packets are
-// cut before there is a line to which that matters, and lines are what they
-// are to be before there is a packet for them.
+// apply makes all that can fail before it changes what there is.
 func (h *helper) apply(links []netem.Link) error {
 	h.sweep()
 	plans, err := h.plan(links)
-	if err == nil {
-		err = each(plans, func(p *plan) (err error) {
-			if p.fresh {
-				p.port, err = openPort(p.at, ringFrames(len(h.sites)+len(plans)))
-			}
-			return err
-		})
-	}
-	if err == nil {
-		err = each(plans, func(p *plan) error {
-			if p.cut && p.whole {
-				return p.port.offload(false)
-			}
-			return nil
-		})
-	}
-	if err == nil {
-		h.engine.do(func() {
-			for _, p := range plans {
-				if p.fresh {
-					h.engine.attach(p.port)
-				}
-				p.before, p.port.table = p.port.table, p.between
-				p.port.lines = append(p.port.lines, p.created...)
-			}
-			h.engine.watch()
-		})
-		err = each(plans, func(p *plan) error {
-			for _, s := range p.add {
-				if err := p.port.detour.add(s); err != nil {
-					return p.errorf("%s: %w", s, err)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			h.undo(plans)
-		}
-	}
 	if err != nil {
+		return err
+	}
+	if err := h.prepare(plans); err != nil {
+		return err
+	}
+	h.commit(plans)
+	return nil
+}
+
+// prepare makes what is new: ports, lines and filters. Packets are cut before
+// there is a line to which that matters, and lines are what they are to be
+// before there is a packet for them. When it fails all is as before.
+func (h *helper) prepare(plans []*plan) (err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
 		each(plans, func(p *plan) error {
 			switch {
 			case p.port == nil:
@@ -202,9 +178,76 @@ func (h *helper) apply(links []netem.Link) error {
 			}
 			return nil
 		})
+	}()
+	err = each(plans, func(p *plan) (err error) {
+		if p.fresh {
+			if p.port, err = openPort(p.at, ringFrames(len(h.sites)+len(plans))); err != nil {
+				return err
+			}
+		}
+		if p.cut && p.whole {
+			return p.port.offload(false)
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
+	h.engine.do(func() {
+		for _, p := range plans {
+			if p.fresh {
+				h.engine.attach(p.port)
+			}
+			p.before, p.port.table = p.port.table, p.between
+			p.port.lines = append(p.port.lines, p.created...)
+		}
+		h.engine.watch()
+	})
+	err = each(plans, func(p *plan) error {
+		for _, s := range p.add {
+			if err := p.port.detour.add(s); err != nil {
+				return p.errorf("%s: %w", s, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		h.undo(plans)
+	}
+	return err
+}
 
+// undo brings lines and filters back to what was before.
+func (h *helper) undo(plans []*plan) {
+	each(plans, func(p *plan) error {
+		d := &p.port.detour
+		if !p.fresh {
+			return d.remove(p.add)
+		}
+		err := d.clear()
+		if d.own {
+			err = errors.Join(err, removeClsact(d.h, d.from))
+		}
+		return err
+	})
+	settle()
+	h.engine.do(func() {
+		h.engine.collect()
+		for _, p := range plans {
+			h.engine.drain(p.port, p.created)
+			p.port.table = p.before
+			p.port.lines = p.port.lines[:len(p.port.lines)-len(p.created)]
+			h.engine.retire(p.created)
+			if p.fresh {
+				h.engine.detach(p.port)
+			}
+		}
+		h.engine.watch()
+	})
+}
+
+// commit changes the lines that there were, all at once.
+func (h *helper) commit(plans []*plan) {
 	if slices.ContainsFunc(plans, func(p *plan) bool { return p.cut && p.whole && !p.fresh }) {
 		settle() // what came uncut still meets what was before
 	}
@@ -219,20 +262,20 @@ func (h *helper) apply(links []netem.Link) error {
 		h.engine.watch()
 	})
 	for _, p := range plans {
+		p.site.links = p.links
 		h.sites[p.place] = p.site
 		if p.port.detour.own {
 			h.clsacts[p.place] = p.at
 		}
 	}
-	// What is left to do is the same to every packet, done or not.
-	return each(plans, func(p *plan) error {
-		p.site.links = p.links
-		var err error
+	// Should one of these fail, packets come in smaller pieces than they need, or
+	// by a detour on which they are not held.
+	each(plans, func(p *plan) error {
 		if !p.cut && !p.whole {
-			err = p.port.offload(true)
+			p.port.offload(true)
 		}
 		p.whole = !p.cut
-		return errors.Join(err, p.port.detour.remove(p.remove))
+		return p.port.detour.remove(p.remove)
 	})
 }
 
@@ -314,31 +357,6 @@ func (p *plan) route() error {
 	return nil
 }
 
-// undo brings lines and filters back to what was before.
-func (h *helper) undo(plans []*plan) {
-	each(plans, func(p *plan) error {
-		err := p.port.detour.remove(p.add)
-		if p.fresh && p.port.detour.own {
-			err = errors.Join(err, p.port.detour.clear(), removeClsact(p.port.detour.h, p.port.detour.from))
-		}
-		return err
-	})
-	settle()
-	h.engine.do(func() {
-		h.engine.collect()
-		for _, p := range plans {
-			h.engine.drain(p.port, p.created)
-			p.port.table = p.before
-			p.port.lines = p.port.lines[:len(p.port.lines)-len(p.created)]
-			h.engine.retire(p.created)
-			if p.fresh {
-				h.engine.detach(p.port)
-			}
-		}
-		h.engine.watch()
-	})
-}
-
 // clear lets everything under way go at once and whatever comes pass, takes the
 // filters out in the same breath, so that hardly a packet overtakes another,
 // and gives all else back when the last straggler is through.
@@ -416,7 +434,7 @@ func (h *helper) show() ([]netem.LinkState, error) {
 			return nil, s.errorf("%w", err)
 		}
 		if len(missing) > 0 {
-			return nil, s.errorf("somebody took away the filter for %s: its packets pass as if nothing was asked", missing[0])
+			return nil, s.errorf("somebody took away filters: packets to %s, and %d more, pass as if nothing was asked", missing[0], len(missing)-1)
 		}
 	}
 	h.engine.do(func() {
@@ -441,8 +459,8 @@ func each[T any](all []T, f func(T) error) error {
 }
 
 // settle returns when packets that met filters and devices as they were are in
-// the rings. In the kernel a packet's way there is one read-side section of RCU, and
-// this system call waits for their end.
+// the rings. In the kernel a packet's way there is one read-side section of
+// RCU, and this system call waits for their end.
 func settle() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	if _, _, e := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); e != 0 {

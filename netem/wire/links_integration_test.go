@@ -97,7 +97,7 @@ func passes(in *sink, out *source) int {
 }
 
 func TestAPartitionIsSilentOneWayAndForBothFamilies(t *testing.T) {
-	n := pair(t, 3)
+	n := netemtest.Network(t, 3)
 	b := open(t)
 	var in [2][2]*sink // by direction and family
 	var from [2][2]*source
@@ -161,7 +161,7 @@ func TestAPartitionLetsArriveWhatIsUnderWay(t *testing.T) {
 }
 
 func TestNeighbourDiscoveryPassesAPartition(t *testing.T) {
-	n := pair(t, 2)
+	n := netemtest.Network(t, 2)
 	b := open(t)
 	in := newSink(t, n[1], n[1].Addr6, 7000)
 	out := newSource(t, n[0], in.addr, 64)
@@ -203,17 +203,20 @@ func TestNeighbourDiscoveryPassesAPartition(t *testing.T) {
 }
 
 func TestSelectorsPickByPrefixAndPort(t *testing.T) {
-	n := pair(t, 2)
+	n := netemtest.Network(t, 2)
 	b := open(t)
+	net4, net6 := netip.PrefixFrom(n[1].Addr, 24).Masked(), netip.PrefixFrom(n[1].Addr6, 64).Masked()
+	other, far := net4.Addr().As4(), net6.Addr().As16()
+	other[3], far[13] = 77, 9
 	more := map[string]*sink{}
 	from := map[string]*source{}
 	for name, at := range map[string]netip.AddrPort{
 		"plain":  netip.AddrPortFrom(n[1].Addr, 7000),
 		"port":   netip.AddrPortFrom(n[1].Addr, 7001),
-		"other":  netip.MustParseAddrPort("198.18.0.77:7000"),
+		"other":  netip.AddrPortFrom(netip.AddrFrom4(other), 7000),
 		"plain6": netip.AddrPortFrom(n[1].Addr6, 7000),
 		"port6":  netip.AddrPortFrom(n[1].Addr6, 7001),
-		"far6":   netip.MustParseAddrPort("[fd00:fa01::9:1]:7000"),
+		"far6":   netip.AddrPortFrom(netip.AddrFrom16(far), 7000),
 	} {
 		switch name {
 		case "other":
@@ -250,8 +253,8 @@ func TestSelectorsPickByPrefixAndPort(t *testing.T) {
 		cut   string
 	}{
 		{"port of an address", []netem.Link{cut("a", n[1].Addr.String()+"/32 7001")}, "port"},
-		{"port of a network", []netem.Link{cut("a", "198.18.0.0/24 7001", "fd00::/16 7001")}, "port port6"},
-		{"network", []netem.Link{cut("a", "198.18.0.64/26", "fd00:fa01::9:0/112")}, "other far6"},
+		{"port of a network", []netem.Link{cut("a", net4.String()+" 7001", net6.String()+" 7001")}, "port port6"},
+		{"network", []netem.Link{cut("a", netip.PrefixFrom(netip.AddrFrom4(other), 26).Masked().String(), netip.AddrFrom16(far).String()+"/112")}, "other far6"},
 		{"everything", []netem.Link{cut("a", "0.0.0.0/0", "::/0")}, "plain port other plain6 port6 far6"},
 		{"a longer prefix is nearer", []netem.Link{cut("a", "0.0.0.0/0"), clear(cut("b", n[1].Addr.String()+"/32"))}, "other"},
 		{"a port is nearer than its address", []netem.Link{cut("a", n[1].Addr.String()+"/32"), clear(cut("b", n[1].Addr.String()+"/32 7001"))}, "plain"},
@@ -288,7 +291,7 @@ func TestTwoLinksCannotHaveTheSamePackets(t *testing.T) {
 
 // Whatever a socket was promised when it was made.
 func TestPacketsAreCutToSizeWhereFatesArePerPacket(t *testing.T) {
-	n := pair(t, 2)
+	n := netemtest.Network(t, 2)
 	for _, to := range []netip.Addr{n[1].Addr, n[1].Addr6} {
 		t.Run(to.String(), func(t *testing.T) {
 			b := open(t)
@@ -483,16 +486,13 @@ func TestLiveChangesLoseDoubleAndReorderNothingAndLeakNothingUndelayed(t *testin
 	changes := []string{"delay 3ms", "delay 20ms", "delay 5ms jitter 2ms", "delay 4ms rate 200mbit", "delay 30ms duplicate 0.0000001%",
 		"delay 3ms limit 100000", "delay 3ms slot 1ms 2ms", "delay 8ms"}
 	apply(t, b, link(t, n[0], n[1], changes[0]))
-	const sent = 20_000
+	const sent = 10_000
 	done := make(chan []arrival)
-	go func() { done <- in.take(time.Second) }()
-	go func() {
-		for i := 0; i < 60; i++ {
-			time.Sleep(20 * time.Millisecond)
-			apply(t, b, link(t, n[0], n[1], changes[i%len(changes)]))
-		}
-	}()
-	out.send(sent, 10, 500*time.Microsecond)
+	go func() { done <- carry(out, in, sent, 5, 500*time.Microsecond, time.Second) }()
+	for i := range 60 {
+		time.Sleep(20 * time.Millisecond)
+		apply(t, b, link(t, n[0], n[1], changes[i%len(changes)]))
+	}
 	got := <-done
 	for at, a := range got {
 		if a.n != at {
@@ -518,20 +518,17 @@ func TestClearUnderTrafficLosesNothing(t *testing.T) {
 	meet(t, in, out)
 	// The kernel stops an interface for a moment when it gets its first clsact.
 	apply(t, b, link(t, n[0], n[1], "none"))
-	const sent = 20_000
+	const sent = 10_000
 	done := make(chan []arrival)
-	go func() { done <- in.take(time.Second) }()
-	go func() {
-		for i := range 10 {
-			apply(t, b, link(t, n[0], n[1], []string{"delay 3ms", "delay 3ms duplicate 0.0000001%"}[i%2]))
-			time.Sleep(30 * time.Millisecond)
-			if err := b.Clear(ctx); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(30 * time.Millisecond)
+	go func() { done <- carry(out, in, sent, 5, 500*time.Microsecond, time.Second) }()
+	for i := range 10 {
+		apply(t, b, link(t, n[0], n[1], []string{"delay 3ms", "delay 3ms duplicate 0.0000001%"}[i%2]))
+		time.Sleep(30 * time.Millisecond)
+		if err := b.Clear(ctx); err != nil {
+			t.Error(err)
 		}
-	}()
-	out.send(sent, 10, 500*time.Microsecond)
+		time.Sleep(30 * time.Millisecond)
+	}
 	seen := map[int]bool{}
 	for _, a := range <-done {
 		if seen[a.n] {
@@ -548,7 +545,7 @@ func TestClearUnderTrafficLosesNothing(t *testing.T) {
 }
 
 func TestAFailedApplyChangesNothing(t *testing.T) {
-	n := pair(t, 3)
+	n := netemtest.Network(t, 3)
 	// A filter where ours have to be, of another protocol: no filter of ours can
 	// be added there.
 	inside(t, n[1], func(h *netlink.Handle, eth netlink.Link) error {
@@ -597,7 +594,7 @@ func TestAFailedApplyChangesNothing(t *testing.T) {
 }
 
 func TestFiltersOfOthersAreLeftAloneAndOursAreTakenOut(t *testing.T) {
-	n := pair(t, 2)
+	n := netemtest.Network(t, 2)
 	foreign := func(h *netlink.Handle, eth netlink.Link) *netlink.U32 {
 		return &netlink.U32{FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: eth.Attrs().Index, Parent: netlink.HANDLE_MIN_EGRESS, Priority: 7, Protocol: unix.ETH_P_IP},

@@ -27,9 +27,8 @@ const (
 )
 
 // ringFrames is how many packets the ring of each of so many ports holds: what
-// the fastest senders make in some milliseconds. Rings are memory that nobody else gets, 4
-// MB each, or half of it where they are many: they share the processors that could fill
-// them.
+// the fastest senders make in some milliseconds. Rings are memory that nobody
+// else gets, 4 MB each, or half of it where they are many.
 func ringFrames(ports int) int {
 	if ports > 8 {
 		return 1 << 10
@@ -65,13 +64,14 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// openPort makes the sink and the sockets, with a ring for so many packets. No packet is
-// redirected yet.
+// openPort makes the sink and the sockets, with a ring for so many packets. No
+// packet is redirected yet.
 func openPort(e netem.Endpoint, frames int) (p *port, err error) {
 	p = &port{tap: -1, recv: -1, send: -1, frames: frames, table: &table{}}
 	defer func() {
 		if err != nil {
 			p.close()
+			p = nil
 			err = fmt.Errorf("%s in %s: %w", e.Interface, e.Netns, err)
 		}
 	}()

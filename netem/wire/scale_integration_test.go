@@ -24,7 +24,7 @@ func mesh(n []netem.Endpoint, step time.Duration) (links []netem.Link) {
 
 // The figures are in the log; the bounds are far from noise.
 func TestAFullMeshOfThirtyNodesIsMadeAndChangedQuickly(t *testing.T) {
-	n := pair(t, 30)
+	n := netemtest.Network(t, 30)
 	b := open(t)
 	for _, c := range []struct {
 		what  string

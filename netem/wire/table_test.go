@@ -12,8 +12,8 @@ import (
 	"github.com/faultlab/faultlab/netem"
 )
 
-// packetTo makes a frame behind its virtio header. Of an IPv4 packet fragment is its
-// field of that name, and options lengthen the header.
+// packetTo makes a frame behind its virtio header. Of an IPv4 packet, fragment
+// is the field of that name, and options are words that lengthen the header.
 func packetTo(to netip.Addr, proto byte, port uint16, fragment uint16, options int) []byte {
 	b := make([]byte, ipHeader+100)
 	ip := b[ipHeader:]

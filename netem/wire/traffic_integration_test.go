@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -116,7 +115,8 @@ func (s *sink) take(quiet time.Duration) (got []arrival) {
 			return got
 		}
 		if err != nil {
-			s.t.Fatal(err)
+			s.t.Error(err)
+			return got
 		}
 		a := arrival{n: int(binary.BigEndian.Uint64(buf)), at: now, took: time.Duration(monotonic() - int64(binary.BigEndian.Uint64(buf[8:])))}
 		for _, b := range buf[16:n] {
@@ -174,10 +174,26 @@ func (s *source) send(n, atOnce int, pause time.Duration) {
 		binary.BigEndian.PutUint64(s.buf[8:], uint64(monotonic()))
 		s.next++
 		if _, err := syscall.Write(s.fd, s.buf); err != nil {
-			s.t.Fatalf("send: %v", err)
+			s.t.Errorf("send: %v", err)
+			return
 		}
 		if atOnce > 0 && (i+1)%atOnce == 0 {
 			time.Sleep(pause)
+		}
+	}
+}
+
+// carry sends and gives what comes, until all is sent and it is quiet.
+func carry(out *source, in *sink, n, atOnce int, pause, quiet time.Duration) (got []arrival) {
+	in.t.Helper()
+	sent := make(chan struct{})
+	go func() { defer close(sent); out.send(n, atOnce, pause) }()
+	for {
+		select {
+		case <-sent:
+			return append(got, in.take(quiet)...)
+		default:
+			got = append(got, in.take(quiet)...)
 		}
 	}
 }
@@ -187,7 +203,7 @@ func (s *source) send(n, atOnce int, pause time.Duration) {
 func meet(t testing.TB, s *sink, from *source) {
 	t.Helper()
 	from.send(1, 0, 0)
-	if got := s.take(200 * time.Millisecond); len(got) != 1 {
+	if got := s.take(time.Second); len(got) != 1 {
 		t.Fatalf("%d of 1 datagrams before anything was asked", len(got))
 	}
 	from.next = 0
@@ -232,32 +248,41 @@ func TestEveryPacketMeetsTheFateThatWasDecidedForIt(t *testing.T) {
 			out := newSource(t, n[0], in.addr, 64)
 			meet(t, in, out)
 			l := link(t, n[0], n[1], text)
-			const sent = 20_000
+			const sent = 10_000
 			want, _, _ := decided(l.Impairment, sent)
 			for range 2 { // a seed given again begins anew
-				before := counters(t, b)
-				out.next = 0
-				apply(t, b, l)
-				first := state(t, b, n[0], n[1])
-				go out.send(sent, 100, time.Millisecond)
-				got := numbers(in.take(time.Second))
-				if !slices.Equal(got, want) {
-					at := 0
-					for at < min(len(got), len(want)) && got[at] == want[at] {
-						at++
+				// A machine that stands still for long loses packets before
+				// any decision, and says so: then once more.
+				for try := 1; ; try++ {
+					before := counters(t, b)
+					out.next = 0
+					apply(t, b, l)
+					first := state(t, b, n[0], n[1])
+					got := numbers(carry(out, in, sent, 50, time.Millisecond, time.Second))
+					after, s := counters(t, b), state(t, b, n[0], n[1])
+					if after.Overrun != before.Overrun && try < 5 {
+						t.Logf("overrun %d", after.Overrun-before.Overrun)
+						continue
 					}
-					t.Errorf("got %d datagrams, want %d; the first %d are as decided", len(got), len(want), at)
-				}
-				after, s := counters(t, b), state(t, b, n[0], n[1])
-				gone := map[int]bool{}
-				for _, k := range want {
-					gone[k] = true
-				}
-				if lost := uint64(sent - len(gone)); after.Dropped-before.Dropped != lost || s.Dropped-first.Dropped != lost || after.Overrun != 0 {
-					t.Errorf("dropped %d, of the link %d, overrun %d, want %d, %d and 0", after.Dropped-before.Dropped, s.Dropped-first.Dropped, after.Overrun, lost, lost)
-				}
-				if s.Packets-first.Packets != uint64(len(want)) {
-					t.Errorf("the link counts %d packets, want %d", s.Packets-first.Packets, len(want))
+					if !slices.Equal(got, want) {
+						at := 0
+						for at < min(len(got), len(want)) && got[at] == want[at] {
+							at++
+						}
+						t.Errorf("got %d datagrams, want %d; the first %d are as decided", len(got), len(want), at)
+					}
+					arrives := map[int]bool{}
+					for _, k := range want {
+						arrives[k] = true
+					}
+					lost := uint64(sent - len(arrives))
+					if after.Dropped-before.Dropped != lost || s.Dropped-first.Dropped != lost {
+						t.Errorf("dropped %d, of the link %d, want %d", after.Dropped-before.Dropped, s.Dropped-first.Dropped, lost)
+					}
+					if s.Packets-first.Packets != uint64(len(want)) {
+						t.Errorf("the link counts %d packets, want %d", s.Packets-first.Packets, len(want))
+					}
+					break
 				}
 			}
 		})
@@ -274,8 +299,7 @@ func TestCorruptionChangesOneBitAndReceiversNoticeByTheirChecksums(t *testing.T)
 	const sent = 5000
 	_, spoiled, _ := decided(netem.Impairment{Corrupt: netem.Random{Chance: netem.Whole / 10}, Seed: 3}, sent)
 
-	go out.send(sent, 50, time.Millisecond)
-	got := in.take(time.Second)
+	got := carry(out, in, sent, 50, time.Millisecond, time.Second)
 	for _, a := range got {
 		if a.spoiled != 0 {
 			t.Fatalf("datagram %d with a checksum came with %d bits changed", a.n, a.spoiled)
@@ -290,9 +314,8 @@ func TestCorruptionChangesOneBitAndReceiversNoticeByTheirChecksums(t *testing.T)
 		t.Fatal(err)
 	}
 	apply(t, b, link(t, n[0], n[1], "corrupt 10% seed 3"))
-	go out.send(sent, 50, time.Millisecond)
 	bits := 0
-	for _, a := range in.take(time.Second) {
+	for _, a := range carry(out, in, sent, 50, time.Millisecond, time.Second) {
 		if a.spoiled > 1 {
 			t.Errorf("datagram %d came with %d bits changed, want one", a.n, a.spoiled)
 		}
@@ -314,8 +337,7 @@ func TestReorderedPacketsGoAheadOfThoseThatWait(t *testing.T) {
 	apply(t, b, l)
 	const sent = 1000 // within the delay
 	_, _, ahead := decided(l.Impairment, sent)
-	go out.send(sent, 20, time.Millisecond)
-	got := in.take(time.Second)
+	got := carry(out, in, sent, 20, time.Millisecond, time.Second)
 	if len(got) != sent || len(ahead) == 0 {
 		t.Fatalf("%d of %d datagrams, %d ahead", len(got), sent, len(ahead))
 	}
@@ -334,8 +356,7 @@ func TestJitterKeepsTheOrderAndSpreadsTheDelay(t *testing.T) {
 	meet(t, in, out)
 	apply(t, b, link(t, n[0], n[1], "delay 20ms jitter 10ms seed 5"))
 	const sent = 300
-	go out.send(sent, 1, 3*time.Millisecond)
-	got := in.take(time.Second)
+	got := carry(out, in, sent, 1, 3*time.Millisecond, time.Second)
 	if len(got) != sent || !slices.IsSorted(numbers(got)) {
 		t.Fatalf("%d of %d datagrams, in order: %t", len(got), sent, slices.IsSorted(numbers(got)))
 	}
@@ -362,10 +383,9 @@ func TestARateHoldsWithinAFewPercent(t *testing.T) {
 			out := newSource(t, n[0], in.addr, 1400)
 			meet(t, in, out)
 			apply(t, b, link(t, n[0], n[1], c.text))
-			const frame = (1400 + 8 + 20 + 14) * 8                  // bits
-			packets := int(c.rate / frame)                          // a second's
-			go out.send(2*packets, packets/100, 5*time.Millisecond) // about twice as fast
-			got := in.take(500 * time.Millisecond)
+			const frame = (1400 + 8 + 20 + 14) * 8                                                  // bits
+			packets := int(c.rate / frame)                                                          // a second's
+			got := carry(out, in, 2*packets, packets/100, 5*time.Millisecond, 500*time.Millisecond) // about twice as fast
 			if len(got) < packets {
 				t.Fatalf("%d datagrams came, want at least %d", len(got), packets)
 			}
@@ -407,8 +427,7 @@ func TestSlotsLetPacketsLeaveTogether(t *testing.T) {
 	meet(t, in, out)
 	apply(t, b, link(t, n[0], n[1], "slot 50ms"))
 	const sent = 200
-	go out.send(sent, 1, 2*time.Millisecond)
-	got := in.take(time.Second)
+	got := carry(out, in, sent, 1, 2*time.Millisecond, time.Second)
 	if len(got) != sent {
 		t.Fatalf("%d of %d datagrams", len(got), sent)
 	}
@@ -421,18 +440,4 @@ func TestSlotsLetPacketsLeaveTogether(t *testing.T) {
 	if span := got[sent-1].at.Sub(got[0].at); bursts < 5 || bursts > int(span/(50*time.Millisecond))+2 {
 		t.Errorf("%d bursts in %v, want one every 50ms", bursts, span)
 	}
-}
-
-// pair is a network of two nodes with addresses of both families.
-func pair(t testing.TB, nodes int) []netem.Endpoint {
-	t.Helper()
-	n := netemtest.Network(t, nodes)
-	for i := range n {
-		if n[i].Addr6.IsValid() {
-			continue
-		}
-		n[i].Addr6 = netip.MustParseAddr(fmt.Sprintf("fd00:fa01::%x", i+1))
-		addAddress(t, n[i], netip.PrefixFrom(n[i].Addr6, 64))
-	}
-	return n
 }

@@ -44,8 +44,8 @@
 //   - while packets are under way it sleeps until the first deadline and looks
 //     into the rings at least once per shortest delay, early enough for every
 //     deadline, and no arrival wakes it; only after a silence does one;
-//   - while packets arrive it looks into the rings every millisecond, so that
-//     they do not fill up;
+//   - while packets arrive it looks into the rings every few milliseconds, so
+//     that they do not fill up;
 //   - deadlines that lie close together share one wake-up;
 //   - where less time is left than a sleep costs, measured at the start, it
 //     waits awake;
