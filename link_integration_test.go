@@ -253,8 +253,8 @@ func TestReportedFault03AfterKillNineAShapeIsSetAgainOrCleanedAway(t *testing.T)
 		owner, helpers := u.owner("web"), u.helpers()
 		kill(t, append(helpers, owner)...)
 		wait(t, 10*time.Second, "the end of the killed", func() bool { return len(processesWith(u.state)) == 0 })
-		if _, ok := rtt(t, n[0], n[1]); ok {
-			t.Log("packets pass after the kill")
+		if d, ok := rtt(t, n[0], n[1]); ok && d < 39*time.Millisecond {
+			t.Errorf("packets pass unshaped after kill -9: round trip %v", d)
 		}
 		if out := u.must("shape", "show"); !strings.Contains(out, "dead (faultlab clean)") {
 			t.Errorf("shape show does not tell of the dead:\n%s", out)
@@ -333,4 +333,37 @@ func TestReportedFault10OnlyWhatLeavesForTheAddressAndThePortIsShaped(t *testing
 	reaches(n[2], n[1], 7001, true) // bystanders
 	u.must("shape", "clear", "--all")
 	reaches(n[0], n[1], 7001, true)
+}
+
+// Without sch_netem other tools report success and do nothing.
+func TestReportedFault08KernelNetemShapesOrIsRefusedBeforeAnythingIsMade(t *testing.T) {
+	u := newUser(t)
+	n := netemtest.Network(t, 2)
+	out, code := u.run("shape", "set", "--emulator", "kernel", "--netns", filepath.Base(n[0].Netns), "--dev", "eth0", "--to", n[1].Addr.String(), "delay 40ms")
+	d, ok := rtt(t, n[0], n[1])
+	switch {
+	case code == 0:
+		if !ok || d < 39*time.Millisecond {
+			t.Errorf("it said it shapes, and the round trip is %v (%v)", d, ok)
+		}
+		if out := u.must("shape", "show", "--json"); !strings.Contains(out, `"emulator": "kernel"`) {
+			t.Errorf("shape show:\n%s", out)
+		}
+		u.must("shape", "clear", "--all")
+	case code != 1 || !strings.Contains(out, "CONFIG_NET_SCH_NETEM") || !strings.Contains(out, "hint: "):
+		t.Errorf("exit %d, want 1, what is missing and how to mend it\n%s", code, out)
+	default:
+		for _, args := range [][]string{{"up", "single"}, {"run", "latency-0.6ms"}} {
+			if out, code := u.run(append(args, "--emulator", "kernel")...); code != 1 || !strings.Contains(out, "CONFIG_NET_SCH_NETEM") {
+				t.Errorf("%v: exit %d\n%s", args, code, out)
+			}
+		}
+		if doctor, _ := u.run("doctor"); !strings.Contains(doctor, "CONFIG_NET_SCH_NETEM") || !strings.Contains(doctor, "takes user") {
+			t.Errorf("doctor:\n%s", doctor)
+		}
+	}
+	if d, ok := rtt(t, n[0], n[1]); !ok || d > 20*time.Millisecond {
+		t.Errorf("at the end the round trip is %v (%v)", d, ok)
+	}
+	u.nothingLeft()
 }

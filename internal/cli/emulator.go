@@ -68,10 +68,13 @@ func probeKernel() error {
 
 func probeUser() error {
 	err := wire.Probe()
-	if errors.Is(err, wire.ErrUnsupported) && !errors.Is(err, fs.ErrPermission) {
-		return lab.Hint(err, "modprobe -a tun sch_ingress cls_u32 act_mirred; or a kernel that has them")
+	if !errors.Is(err, wire.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		return err
 	}
-	return err
+	if _, lack, ok := strings.Cut(err.Error(), wire.ErrUnsupported.Error()); ok {
+		err = fmt.Errorf("%w%s", wire.ErrUnsupported, lack) // without the names of the scratch that it was tried in
+	}
+	return lab.Hint(err, "modprobe -a tun sch_ingress cls_u32 act_mirred; or a kernel that has them")
 }
 
 // chooseEmulator finds the emulator of that name, or for auto the first that

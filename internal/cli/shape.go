@@ -533,8 +533,12 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SHAPE\tNETNS\tDEV\tTO\tPACKETS\tDROPPED\tASKED")
 	for _, e := range out {
+		why := "nothing: the interface is gone (faultlab shape clear " + e.Name + ")"
 		if !e.Alive {
-			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\tdead (faultlab clean)\n", e.Name, e.Netns, e.Device)
+			why = "dead (faultlab clean)"
+		}
+		if len(e.Links) == 0 {
+			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\n", e.Name, filepath.Base(e.Netns), e.Device, why)
 		}
 		for _, r := range e.Links {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", e.Name, r.From, e.Device, r.To, r.Packets, r.Dropped, r.Asked)
