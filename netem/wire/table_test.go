@@ -117,7 +117,7 @@ func TestFiltersAndLinesAgree(t *testing.T) {
 		return false
 	}
 	found := 0
-	for range 20_000 {
+	for range 5_000 {
 		a := addr()
 		p, _ := a.Prefix(r.IntN(a.BitLen() + 1))
 		s := netem.Selector{Prefix: p, Port: uint16(r.IntN(2) * 80)}
@@ -132,7 +132,7 @@ func TestFiltersAndLinesAgree(t *testing.T) {
 			found++
 		}
 	}
-	if found < 1000 {
+	if found < 300 {
 		t.Errorf("only %d packets had a line: the test tests nothing", found)
 	}
 }
