@@ -24,6 +24,9 @@ const (
 	allEnds  = "all"
 )
 
+// manyLinks are more than anyone reads line by line when all are the same.
+const manyLinks = 30
+
 // changeTimeout is longer than any change of links takes.
 const changeTimeout = 30 * time.Second
 
@@ -109,6 +112,10 @@ func (c *command) linkSet(ctx *cli.Context) error {
 	}
 	if ctx.Bool("json") {
 		return writeJSON(c.stdout, shown{Name: s.Name, Emulator: b.Name(), Links: rowsOf(states)})
+	}
+	if len(states) > manyLinks {
+		fmt.Fprintf(c.stdout, "%d links, each: %s\n", len(states), asked)
+		return nil
 	}
 	return linkTable(c.stdout, rowsOf(states))
 }

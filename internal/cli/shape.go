@@ -189,6 +189,9 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 	if err != nil {
 		return err
 	}
+	if sameFile(at.Netns, "/proc/1/ns/net") {
+		fmt.Fprintln(c.stderr, "note: this is the machine's own network")
+	}
 	s := lab.State{Name: name, PID: os.Getpid(), Started: time.Now().UTC(), Shape: &at.Endpoint}
 	if err := s.Save(j.Dir()); err != nil {
 		return err
@@ -204,6 +207,12 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 		return ctx.Err()
 	}
 	return nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // showShape tells what shape set has done.
