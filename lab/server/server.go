@@ -305,3 +305,12 @@ func writeMark(root string, f lab.Flavor) (Server, error) {
 	}
 	return srv, os.Rename(tmp, filepath.Join(root, markFile))
 }
+
+// GaleraPaths are where packages put the Galera library, as paths inside a root.
+func GaleraPaths() []string {
+	out := make([]string, len(galeraPaths))
+	for i, p := range galeraPaths {
+		out[i] = "/" + p
+	}
+	return out
+}
