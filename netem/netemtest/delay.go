@@ -1,6 +1,8 @@
 package netemtest
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -42,17 +44,17 @@ func delayCases() []contract {
 		{"ReportedFault02 a delay is of one direction, an rtt of both together", 2, func(e *env) {
 			e.set("delay 30ms")
 			there, back := e.flow(probe.Stream{Count: 20, Interval: 5 * ms}), e.flowOf(probe.Pair{From: e.nodes[1], To: e.nodes[0]}, probe.Stream{Count: 20, Interval: 5 * ms})
-			if there.Min < 30*ms-early || there.P50 > 50*ms || back.P50 > 20*ms {
-				e.Errorf("one-way delays %v there and %v back, asked 30ms there and none back", there.P50, back.P50)
+			if !about(there.Min, 30*ms) || !about(back.Min, 0) {
+				e.Errorf("one-way delays %v there and %v back, asked 30ms there and none back", there.Min, back.Min)
 			}
 			for _, s := range []probe.Stat{e.rtt(0, 1, 10), e.rtt(1, 0, 10)} {
-				if s.P50 < 29*ms || s.P50 > 50*ms {
-					e.Errorf("round trip %s to %s %v, want 30ms either way round", s.From, s.To, s.P50)
+				if !about(s.Min, 30*ms) {
+					e.Errorf("round trip %s to %s %v, want 30ms either way round", s.From, s.To, s.Min)
 				}
 			}
 			e.apply(e.link(0, 1, "rtt 40ms"), e.link(1, 0, "rtt 40ms"))
-			if s := e.rtt(0, 1, 10); s.P50 < 39*ms || s.P50 > 60*ms {
-				e.Errorf("round trip %v, asked rtt 40ms", s.P50)
+			if s := e.rtt(0, 1, 10); !about(s.Min, 40*ms) {
+				e.Errorf("round trip %v, asked rtt 40ms", s.Min)
 			}
 		}},
 		{"no packet is early", 2, func(e *env) {
@@ -69,15 +71,15 @@ func delayCases() []contract {
 			four, six := e.flowOf(p, probe.Stream{Count: 30, Interval: 3 * ms}), e.flowOf(p.V6(), probe.Stream{Count: 30, Interval: 3 * ms})
 			for _, f := range []probe.Flow{four, six} {
 				e.nothingElse(f)
-				if f.Min < 20*ms-early || f.P50 > 40*ms {
-					e.Errorf("delay %v by IPv4 and %v by IPv6, asked 20ms", four.P50, six.P50)
+				if !about(f.Min, 20*ms) {
+					e.Errorf("delay %v by IPv4 and %v by IPv6, asked 20ms", four.Min, six.Min)
 				}
 			}
 		}},
 		{"packets marked by TOS are delayed like others", 2, func(e *env) {
 			e.set("delay 20ms")
 			for _, tos := range []uint8{0x08, 0x10, 0x18, 0x1c, 0xb8, 0xc0, 0xff &^ 3} {
-				if f := e.flow(probe.Stream{Count: 10, Interval: ms, TOS: tos}); f.Received != f.Sent || f.Min < 20*ms-early {
+				if f := e.flow(probe.Stream{Count: 10, Interval: ms, TOS: tos}); f.Received != f.Sent || !about(f.Min, 20*ms) {
 					e.Errorf("TOS %#x: %d of %d arrived, the first after %v, asked 20ms", tos, f.Received, f.Sent, f.Min)
 				}
 			}
@@ -96,22 +98,20 @@ func delayCases() []contract {
 			} {
 				e.set(c.text)
 				i := e.link(0, 1, c.text).Impairment
-				f := e.flow(probe.Stream{Count: 400, Interval: 7 * ms})
-				e.nothingElse(f)
-				mean, sd := moments(f.Delays)
-				wanted := c.sd * float64(i.Jitter)
-				e.Logf("%s: mean %v, standard deviation %v, %v to %v", c.text, mean, time.Duration(sd), f.Min, f.Max)
-				// Five standard errors of 400, and a busy machine's lateness.
-				const late = 500 * time.Microsecond
-				if off := (mean - i.Delay).Abs(); off > time.Duration(wanted/4)+late {
-					e.Errorf("%s: mean %v", c.text, mean)
-				}
-				if sd < 0.75*wanted || sd > 1.25*wanted+float64(late) {
-					e.Errorf("%s: standard deviation %v, want %v", c.text, time.Duration(sd), time.Duration(wanted))
-				}
-				if f.Min < c.low-early || probe.Quantile(f.Delays, 0.95) > c.high+ms {
-					e.Errorf("%s: delays from %v, 95%% to %v, want %v to %v", c.text, f.Min, probe.Quantile(f.Delays, 0.95), c.low, c.high)
-				}
+				e.once(func() error {
+					f := e.flow(probe.Stream{Count: 300, Interval: 7 * ms})
+					e.nothingElse(f)
+					mean, sd := moments(f.Delays)
+					wanted, most := c.sd*float64(i.Jitter), probe.Quantile(f.Delays, 0.95)
+					e.Logf("%s: mean %v, standard deviation %v, %v to %v", c.text, mean, time.Duration(sd), f.Min, f.Max)
+					// Four standard errors of 300, and lateness.
+					const late = 500 * time.Microsecond
+					if (mean-i.Delay).Abs() > time.Duration(wanted/4)+late || sd < 0.8*wanted || sd > 1.2*wanted+float64(late) || f.Min < c.low-early || most > c.high+ms {
+						return fmt.Errorf("%s: mean %v, standard deviation %v, from %v, 95%% up to %v; want %v, %v, %v to %v",
+							c.text, mean, time.Duration(sd), f.Min, most, i.Delay, time.Duration(wanted), c.low, c.high)
+					}
+					return nil
+				})
 			}
 			e.set("delay 10ms jitter 3ms")
 			e.nothingElse(e.flow(probe.Stream{Count: 2000, Interval: 100 * time.Microsecond}))
@@ -119,22 +119,40 @@ func delayCases() []contract {
 	}
 }
 
-// added judges the median round trip beside a bare one. A shared machine wakes
-// late by anything, and never early: of five attempts one must be right, within
-// a tenth and 150 microseconds. The benchmark has the real figures.
+// added judges the median round trip beside a bare one, within a tenth and 150
+// microseconds.
 func (e *env) added(bare, asked time.Duration) {
 	e.Helper()
-	var seen []time.Duration
-	for range 5 {
+	e.once(func() error {
 		added := e.rtt(0, 1, 40).P50 - bare
-		seen = append(seen, added)
-		if (added - asked).Abs() <= asked/10+150*time.Microsecond {
-			e.Logf("asked %v, added %v", asked, seen)
+		e.Logf("asked %v, added %v", asked, added)
+		if (added - asked).Abs() > asked/10+150*time.Microsecond {
+			return fmt.Errorf("asked %v, added %v (bare %v)", asked, added, bare)
+		}
+		return nil
+	})
+}
+
+// once wants one of five attempts to be right. On a shared machine anything may
+// be late for a while; an emulator that is wrong is so every time. The
+// benchmark has the real figures.
+func (e *env) once(attempt func() error) {
+	e.Helper()
+	var all []error
+	for range 5 {
+		err := attempt()
+		if err == nil || e.Failed() {
 			return
 		}
+		all = append(all, err)
 	}
-	e.Errorf("asked %v, added %v (bare %v)", asked, seen, bare)
+	e.Errorf("five attempts, none right:\n%v", errors.Join(all...))
 }
+
+// about tells whether a delay is what was asked, to ten milliseconds. It is for
+// the shortest of several: a busy machine makes packets late, and never all
+// of them.
+func about(got, want time.Duration) bool { return got >= want-early && got <= want+10*ms }
 
 // holds judges what the emulator reads back for a link.
 func (e *env) holds(from, to int, want netem.Impairment) {

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/netns"
 	"github.com/faultlab/faultlab/netem/probe"
@@ -24,15 +28,53 @@ import (
 // skipped.
 func Network(t testing.TB, n int) []netem.Endpoint {
 	t.Helper()
+	return network(t, n, 0)
+}
+
+// network has packets of an MTU, 0 being the kernel's choice of 1,500.
+func network(t testing.TB, n, mtu int) []netem.Endpoint {
+	t.Helper()
 	sw := newSwitch(t)
 	var nodes []netem.Endpoint
 	for i := 1; i <= n; i++ {
 		name := fmt.Sprintf("n%d", i)
 		e := endpoint(0, i, name, newNamespace(t, name))
 		join(t, sw, e)
+		if mtu > 0 {
+			setMTU(t, sw, e.Name, mtu)
+			setMTU(t, e.Netns, e.Interface, mtu)
+		}
 		nodes = append(nodes, e)
 	}
 	return nodes
+}
+
+func setMTU(t testing.TB, netns, name string, mtu int) {
+	t.Helper()
+	h := handle(t, netns)
+	l, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetMTU(l, mtu)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// handle is a netlink connection into a namespace, for the time of the test.
+func handle(t testing.TB, path string) *netlink.Handle {
+	t.Helper()
+	ns, err := vnetns.GetFromPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
 }
 
 // endpoint is a node's interface in one of several networks.

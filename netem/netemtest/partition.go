@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/netem"
@@ -102,15 +101,7 @@ func (s *stream) moves(e *env, want bool) {
 
 func (e *env) netlink(node int) (h *netlink.Handle, index int) {
 	e.Helper()
-	ns, err := netns.GetFromPath(e.nodes[node].Netns)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer ns.Close()
-	if h, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
-		e.Fatal(err)
-	}
-	e.Cleanup(h.Close)
+	h = handle(e, e.nodes[node].Netns)
 	l, err := h.LinkByName(e.nodes[node].Interface)
 	if err != nil {
 		e.Fatal(err)
