@@ -75,8 +75,7 @@ type sink struct {
 type arrival struct {
 	n       int           // its number
 	took    time.Duration // since it was sent
-	at      time.Time
-	spoiled int // bits of its filling
+	spoiled int           // bits of its filling
 }
 
 func newSink(t testing.TB, node netem.Endpoint, addr netip.Addr, port uint16) *sink {
@@ -110,7 +109,6 @@ func (s *sink) take(quiet time.Duration) (got []arrival) {
 	for {
 		s.conn.SetReadDeadline(time.Now().Add(quiet))
 		n, err := s.conn.Read(buf)
-		now := time.Now()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return got
 		}
@@ -118,7 +116,7 @@ func (s *sink) take(quiet time.Duration) (got []arrival) {
 			s.t.Error(err)
 			return got
 		}
-		a := arrival{n: int(binary.BigEndian.Uint64(buf)), at: now, took: time.Duration(monotonic() - int64(binary.BigEndian.Uint64(buf[8:])))}
+		a := arrival{n: int(binary.BigEndian.Uint64(buf)), took: time.Duration(monotonic() - int64(binary.BigEndian.Uint64(buf[8:])))}
 		for _, b := range buf[16:n] {
 			for x := b ^ filling; x != 0; x &= x - 1 {
 				a.spoiled++
@@ -202,11 +200,16 @@ func carry(out *source, in *sink, n, atOnce int, pause, quiet time.Duration) (go
 // the one that waits for it.
 func meet(t testing.TB, s *sink, from *source) {
 	t.Helper()
-	from.send(1, 0, 0)
-	if got := s.take(time.Second); len(got) != 1 {
-		t.Fatalf("%d of 1 datagrams before anything was asked", len(got))
+	const tries = 10
+	for range tries {
+		from.send(1, 0, 0)
+		if len(s.take(200*time.Millisecond)) > 0 {
+			s.take(100 * time.Millisecond) // of earlier tries
+			from.next = 0
+			return
+		}
 	}
-	from.next = 0
+	t.Fatalf("none of %d datagrams of %d bytes to %s came before anything was asked", tries, len(from.buf), s.addr)
 }
 
 // decided is what has to become of n packets with the impairment's seed.
@@ -345,99 +348,5 @@ func TestReorderedPacketsGoAheadOfThoseThatWait(t *testing.T) {
 		if first := at < len(ahead); first != ahead[a.n] || first == (a.took > 190*time.Millisecond) {
 			t.Errorf("datagram %d came as number %d after %v, ahead: %t", a.n, at, a.took, ahead[a.n])
 		}
-	}
-}
-
-func TestJitterKeepsTheOrderAndSpreadsTheDelay(t *testing.T) {
-	n := netemtest.Network(t, 2)
-	b := open(t)
-	in := newSink(t, n[1], n[1].Addr, 7000)
-	out := newSource(t, n[0], in.addr, 64)
-	meet(t, in, out)
-	apply(t, b, link(t, n[0], n[1], "delay 20ms jitter 10ms seed 5"))
-	const sent = 300
-	got := carry(out, in, sent, 1, 3*time.Millisecond, time.Second)
-	if len(got) != sent || !slices.IsSorted(numbers(got)) {
-		t.Fatalf("%d of %d datagrams, in order: %t", len(got), sent, slices.IsSorted(numbers(got)))
-	}
-	var took []time.Duration
-	for _, a := range got {
-		took = append(took, a.took)
-	}
-	slices.Sort(took)
-	// Who comes behind a late one waits for it, so the lower half is thin.
-	if low, high := took[2], took[len(took)*9/10]; low < 9900*time.Microsecond || low > 17*time.Millisecond || high < 24*time.Millisecond || high > 40*time.Millisecond {
-		t.Errorf("delays from %v, nine tenths below %v, want 20ms and up to 10ms more or less", low, high)
-	}
-}
-
-func TestARateHoldsWithinAFewPercent(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		rate float64
-	}{{"rate 10mbit seed 1", 10e6}, {"delay 5ms rate 100mbit seed 1", 100e6}, {"rate 10mbit burst 32kb", 10e6}} {
-		t.Run(c.text, func(t *testing.T) {
-			n := netemtest.Network(t, 2)
-			b := open(t)
-			in := newSink(t, n[1], n[1].Addr, 7000)
-			out := newSource(t, n[0], in.addr, 1400)
-			meet(t, in, out)
-			apply(t, b, link(t, n[0], n[1], c.text))
-			const frame = (1400 + 8 + 20 + 14) * 8                                                  // bits
-			packets := int(c.rate / frame)                                                          // a second's
-			got := carry(out, in, 2*packets, packets/100, 5*time.Millisecond, 500*time.Millisecond) // about twice as fast
-			if len(got) < packets {
-				t.Fatalf("%d datagrams came, want at least %d", len(got), packets)
-			}
-			from, to := packets/10, packets // behind the burst
-			rate := float64(to-from) * frame / got[to].at.Sub(got[from].at).Seconds()
-			t.Logf("%.2f Mbit/s", rate/1e6)
-			if rate < 0.95*c.rate || rate > 1.05*c.rate {
-				t.Errorf("%.2f Mbit/s, want %.0f", rate/1e6, c.rate/1e6)
-			}
-			if after := counters(t, b); after.Overrun != 0 || int(after.Dropped)+len(got) != 2*packets {
-				t.Errorf("%d came, %d dropped, %d overrun of %d", len(got), after.Dropped, after.Overrun, 2*packets)
-			}
-		})
-	}
-}
-
-func TestAQueueHoldsAsManyPacketsAsAsked(t *testing.T) {
-	n := netemtest.Network(t, 2)
-	b := open(t)
-	in := newSink(t, n[1], n[1].Addr, 7000)
-	out := newSource(t, n[0], in.addr, 64)
-	meet(t, in, out)
-	apply(t, b, link(t, n[0], n[1], "delay 300ms limit 70"))
-	out.send(200, 0, 0)
-	got := numbers(in.take(time.Second))
-	if len(got) != 70 || got[69] != 69 {
-		t.Errorf("%d datagrams came, want the first 70", len(got))
-	}
-	if c := counters(t, b); c.Dropped != 130 || c.Overrun != 0 {
-		t.Errorf("dropped %d, overrun %d, want 130 and 0", c.Dropped, c.Overrun)
-	}
-}
-
-func TestSlotsLetPacketsLeaveTogether(t *testing.T) {
-	n := netemtest.Network(t, 2)
-	b := open(t)
-	in := newSink(t, n[1], n[1].Addr, 7000)
-	out := newSource(t, n[0], in.addr, 64)
-	meet(t, in, out)
-	apply(t, b, link(t, n[0], n[1], "slot 50ms"))
-	const sent = 200
-	got := carry(out, in, sent, 1, 2*time.Millisecond, time.Second)
-	if len(got) != sent {
-		t.Fatalf("%d of %d datagrams", len(got), sent)
-	}
-	bursts := 1
-	for i := 1; i < len(got); i++ {
-		if got[i].at.Sub(got[i-1].at) > 25*time.Millisecond {
-			bursts++
-		}
-	}
-	if span := got[sent-1].at.Sub(got[0].at); bursts < 5 || bursts > int(span/(50*time.Millisecond))+2 {
-		t.Errorf("%d bursts in %v, want one every 50ms", bursts, span)
 	}
 }
