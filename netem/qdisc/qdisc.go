@@ -162,6 +162,7 @@ func (b *Backend) Apply(ctx context.Context, links []netem.Link) (err error) {
 			return err
 		}
 	}
+	b.sweep()
 	plans, err := b.plan(ctx, links)
 	var undo []func() error
 	defer func() {
@@ -259,9 +260,6 @@ func (p *plan) begin(b *Backend) (err error) {
 	l, err := p.conn.link(p.at.Interface)
 	if err != nil {
 		return err
-	}
-	if index := int32(l.Attrs().Index); index != p.conn.index {
-		return errors.New("somebody has replaced the interface")
 	}
 	p.frame = uint32(l.Attrs().MTU) + headers
 	if p.tree, err = p.conn.read(); err != nil {
@@ -548,8 +546,21 @@ func (b *Backend) account(s *site, t *tree) error {
 	return nil
 }
 
+// sweep forgets interfaces that are gone, or are others by now: their links
+// went with them.
+func (b *Backend) sweep() {
+	for at, s := range b.sites {
+		l, err := s.conn.link(s.at.Interface)
+		if errors.Is(err, unix.ENODEV) || err == nil && int32(l.Attrs().Index) != s.conn.index {
+			s.conn.close()
+			delete(b.sites, at)
+		}
+	}
+}
+
 // look reads every site.
 func (b *Backend) look(each func(*site, *tree) error) error {
+	b.sweep()
 	for _, s := range b.sites {
 		t, err := s.conn.read()
 		if err == nil {
