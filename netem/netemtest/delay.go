@@ -119,14 +119,14 @@ func delayCases() []contract {
 	}
 }
 
-// added judges the median round trip beside a bare one, within a tenth and 150
-// microseconds.
+// added judges the median round trip beside a bare one, within a tenth and 250
+// microseconds: under user-mode-linux each timer rings 80 to 100 late.
 func (e *env) added(bare, asked time.Duration) {
 	e.Helper()
 	e.once(func() error {
 		added := e.rtt(0, 1, 40).P50 - bare
 		e.Logf("asked %v, added %v", asked, added)
-		if (added - asked).Abs() > asked/10+150*time.Microsecond {
+		if (added - asked).Abs() > asked/10+250*time.Microsecond {
 			return fmt.Errorf("asked %v, added %v (bare %v)", asked, added, bare)
 		}
 		return nil
