@@ -376,13 +376,9 @@ func (c *command) sql() *cli.Command {
 				return err
 			}
 			cluster := attach(s)
-			n, ok := cluster.Node(ctx.Args().Get(1))
-			if !ok {
-				var names []string
-				for _, n := range s.Nodes {
-					names = append(names, n.Name)
-				}
-				return lab.Hint(usage("lab %s has no node %q", s.Name, ctx.Args().Get(1)), "nodes: "+strings.Join(names, ", "))
+			n, err := node(s, cluster, ctx.Args().Get(1))
+			if err != nil {
+				return err
 			}
 			if ctx.NArg() == 3 {
 				return c.statement(ctx, cluster, n, ctx.Args().Get(2))
@@ -390,6 +386,19 @@ func (c *command) sql() *cli.Command {
 			return c.shell(ctx, s, n)
 		},
 	}
+}
+
+// node is the lab's node of that name.
+func node(s lab.State, c *lab.Cluster, name string) (lab.Node, error) {
+	n, ok := c.Node(name)
+	if !ok {
+		var names []string
+		for _, n := range s.Nodes {
+			names = append(names, n.Name)
+		}
+		return nil, lab.Hint(usage("lab %s has no node %q", s.Name, name), "nodes: "+strings.Join(names, ", "))
+	}
+	return n, nil
 }
 
 // statement runs one statement and prints its rows.

@@ -28,6 +28,7 @@ func (c *command) load() *cli.Command {
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "dsn", EnvVars: []string{dsnEnv}, Usage: "server, as `user:password@tcp(host:3306)/database`"},
 			&cli.StringFlag{Name: "lab", Usage: "the writer of this `LAB` instead of a DSN"},
+			&cli.StringFlag{Name: "node", Usage: "this `NODE` of the lab instead of its writer"},
 			&cli.IntFlag{Name: "threads", Value: 1, Usage: "`N`umber of connections"},
 			&cli.DurationFlag{Name: "time", Value: 10 * time.Second, Usage: "`D`uration of the measurement"},
 			&cli.DurationFlag{Name: "warmup-time", Usage: "`D`uration of load before it, discarded"},
@@ -95,6 +96,8 @@ func loadDriver(ctx *cli.Context) (workload.Driver, error) {
 func target(ctx *cli.Context) (workload.Target, error) {
 	dsn, name := ctx.String("dsn"), ctx.String("lab")
 	switch {
+	case name == "" && ctx.IsSet("node"):
+		return workload.Target{}, usage("--node is one of a --lab")
 	case name != "" && ctx.IsSet("dsn") && os.Getenv(dsnEnv) == "":
 		return workload.Target{}, usage("--dsn and --lab both name a server: give one")
 	case name != "":
@@ -107,7 +110,13 @@ func target(ctx *cli.Context) (workload.Target, error) {
 			return workload.Target{}, err
 		}
 		cluster := attach(s)
-		return workload.Target{Addr: topo.Writer(cluster).Addr(), User: s.Credentials.User, Password: s.Credentials.Password,
+		n := topo.Writer(cluster)
+		if of := ctx.String("node"); of != "" {
+			if n, err = node(s, cluster, of); err != nil {
+				return workload.Target{}, err
+			}
+		}
+		return workload.Target{Addr: n.Addr(), User: s.Credentials.User, Password: s.Credentials.Password,
 			Database: "sbtest", Dial: cluster.Client().Dial}, nil
 	case dsn == "":
 		return workload.Target{}, lab.Hint(usage("load needs a server"), "--lab NAME, --dsn 'user:password@tcp(host:3306)/sbtest', or the DSN in "+dsnEnv)
