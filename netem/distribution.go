@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Distribution is how jitter is spread. The zero value is uniform.
@@ -32,7 +33,7 @@ func (d Distribution) known() bool {
 }
 
 // Table gives the table that jitter is drawn from, nil for the uniform
-// distribution. It is that of iproute2 within rounding: pareto has a shape of
+// distribution; it is shared and must not be changed. It is that of iproute2 within rounding: pareto has a shape of
 // 3, is brought to a mean of 0 and is not quite of standard deviation 1.
 func (d Distribution) Table() []int16 {
 	t, _ := d.table()
@@ -47,10 +48,20 @@ func (d Distribution) table() ([]int16, error) {
 	case "", "uniform":
 		return nil, nil
 	case "normal":
-		return quantiles(normal), nil
+		return normalTable(), nil
 	case "pareto":
-		return quantiles(pareto), nil
+		return paretoTable(), nil
 	case "paretonormal":
+		return paretonormalTable(), nil
+	}
+	return nil, fmt.Errorf("distribution %s is not uniform, normal, pareto or paretonormal, and has no table", clip(d.Name))
+}
+
+// Made once, since every link of a mesh asks for its own. Nobody changes them.
+var (
+	normalTable       = sync.OnceValue(func() []int16 { return quantiles(normal) })
+	paretoTable       = sync.OnceValue(func() []int16 { return quantiles(pareto) })
+	paretonormalTable = sync.OnceValue(func() []int16 {
 		// The sum of a quarter of one and three quarters of the other, drawn
 		// apart: 64 quantiles of each, every pair once, in order.
 		const each = 64
@@ -61,10 +72,9 @@ func (d Distribution) table() ([]int16, error) {
 			}
 		}
 		slices.Sort(all)
-		return quantiles(func(q float64) float64 { return all[int(q*float64(len(all)))] }), nil
-	}
-	return nil, fmt.Errorf("distribution %s is not uniform, normal, pareto or paretonormal, and has no table", clip(d.Name))
-}
+		return quantiles(func(q float64) float64 { return all[int(q*float64(len(all)))] })
+	})
+)
 
 func quantiles(of func(q float64) float64) []int16 {
 	t := make([]int16, tableSize)
