@@ -10,9 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
 
@@ -141,4 +145,39 @@ func readJSON(path string, v any) error {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// makeTimeout is what the daemon gets to make one thing.
+const makeTimeout = 2 * time.Minute
+
+// whole is a context for a request that makes something: it does not end with
+// ctx. A request that is cut short may be carried out all the same, after all
+// that was made has been looked for.
+func whole(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	w, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTimeout)
+	return w, cancel, nil
+}
+
+// create makes a container and returns its ID.
+func (d daemon) create(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networks *network.NetworkingConfig, name string) (string, error) {
+	ctx, cancel, err := whole(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer cancel()
+	c, err := d.ContainerCreate(ctx, config, hostConfig, networks, nil, name)
+	return c.ID, err
+}
+
+func (d daemon) createVolume(ctx context.Context, name string, labels map[string]string) error {
+	ctx, cancel, err := whole(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = d.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+	return err
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/volume"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
@@ -291,7 +290,7 @@ func (l *dockerLab) build(ctx context.Context, p *Provider, spec lab.Spec) error
 			if err := os.Mkdir(n.dir, 0o755); err != nil {
 				return err
 			}
-			if _, err := l.docker.VolumeCreate(gctx, volume.CreateOptions{Name: n.volume, Labels: l.label(ns.Name)}); err != nil {
+			if err := l.docker.createVolume(gctx, n.volume, l.label(ns.Name)); err != nil {
 				return err
 			}
 			if n.place, err = makePlace(ns.Name, n.volume); err != nil {

@@ -20,10 +20,9 @@ import (
 	"github.com/faultlab/faultlab/lab/server"
 )
 
-// Labels of an image that was made of a server root.
-const (
-	labelServer = "faultlab.server" // flavor and version, as seeds are named
-)
+// labelServer is the label of an image that was made of a server root: flavor
+// and version, as seeds are named.
+const labelServer = "faultlab.server"
 
 // official are the images that run where the user names none and no server root
 // is at hand: those with long support.
@@ -221,13 +220,13 @@ func follow(body io.ReadCloser, report func(string, ...any)) error {
 
 // examine looks into the image, by a container that is never started.
 func (d daemon) examine(ctx context.Context, i *serverImage, labels map[string]string) error {
-	c, err := d.ContainerCreate(ctx, &container.Config{Image: i.id, Labels: labels, Entrypoint: []string{i.daemon}},
-		&container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+	id, err := d.create(ctx, &container.Config{Image: i.id, Labels: labels, Entrypoint: []string{i.daemon}},
+		&container.HostConfig{NetworkMode: "none"}, nil, "")
 	if err != nil {
 		return err
 	}
-	defer d.ContainerRemove(context.WithoutCancel(ctx), c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	body, _, err := d.CopyFromContainer(ctx, c.ID, "/etc/passwd")
+	defer d.ContainerRemove(context.WithoutCancel(ctx), id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	body, _, err := d.CopyFromContainer(ctx, id, "/etc/passwd")
 	if err != nil {
 		return err
 	}
@@ -240,7 +239,7 @@ func (d daemon) examine(ctx context.Context, i *serverImage, labels map[string]s
 		return err
 	}
 	for _, path := range server.GaleraPaths() {
-		switch _, err := d.ContainerStatPath(ctx, c.ID, path); {
+		switch _, err := d.ContainerStatPath(ctx, id, path); {
 		case err == nil:
 			i.galera = path
 			return nil

@@ -46,7 +46,7 @@ func (l *dockerLab) Close(ctx context.Context) error {
 	if l.client.place != nil {
 		l.client.place.release()
 	}
-	err := l.journal.Undo(ctx, Undo())
+	err := l.journal.Undo(ctx, undo(0))
 	for _, n := range l.nodes {
 		n.wait(ctx)
 	}

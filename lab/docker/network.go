@@ -97,7 +97,12 @@ func (d daemon) tryNetwork(ctx context.Context, n labNetwork, mtu int, labels ma
 	if mtu > 0 {
 		opts.Options["com.docker.network.driver.mtu"] = strconv.Itoa(mtu)
 	}
-	_, err := d.NetworkCreate(ctx, n.name, opts)
+	ctx, cancel, err := whole(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = d.NetworkCreate(ctx, n.name, opts)
 	return err
 }
 

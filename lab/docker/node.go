@@ -86,7 +86,7 @@ func (n *node) start(ctx context.Context, s lab.Start) (*run, error) {
 		return nil, err
 	}
 	config, hostConfig := n.serverConfig(s)
-	c, err := d.ContainerCreate(ctx, config, hostConfig, nil, nil, name)
+	id, err := d.create(ctx, config, hostConfig, nil, name)
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +94,14 @@ func (n *node) start(ctx context.Context, s lab.Start) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.CopyToContainer(ctx, c.ID, "/", files, container.CopyToContainerOptions{}); err != nil {
+	if err := d.CopyToContainer(ctx, id, "/", files, container.CopyToContainerOptions{}); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(n.path("error.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.run(ctx, c.ID, s.InitSQL, log, func(how string) {
+	r, err := d.run(ctx, id, s.InitSQL, log, func(how string) {
 		fmt.Fprintf(log, "faultlab: the server of %s ended: %s\n", n.Name(), how)
 		log.Close()
 	})
@@ -132,18 +132,17 @@ func (n *node) serverConfig(s lab.Start) (*container.Config, *container.HostConf
 	return config, hostConfig
 }
 
-// container is what all containers of the image have in common: no privileges,
-// and the limits that a server in a jail has too.
+// container is what all containers of the image have in common: no privileges and
+// no core dumps. How many files may be open is for the daemon to say, which may
+// be unable to give more than it has.
 func (i serverImage) container() (*container.Config, *container.HostConfig) {
 	user := fmt.Sprintf("%d:%d", i.uid, i.gid)
 	return &container.Config{Image: i.id, User: user, AttachStdout: true, AttachStderr: true, StopSignal: "SIGTERM"},
 		&container.HostConfig{
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			// Anew at every start: no socket of a server that was killed.
-			Tmpfs: map[string]string{server.RunDir: fmt.Sprintf("uid=%d,gid=%d,mode=755", i.uid, i.gid)},
-			Resources: container.Resources{Ulimits: []*units.Ulimit{
-				{Name: "nofile", Soft: 65536, Hard: 65536}, {Name: "core"},
-			}},
+			Tmpfs:     map[string]string{server.RunDir: fmt.Sprintf("uid=%d,gid=%d,mode=755", i.uid, i.gid)},
+			Resources: container.Resources{Ulimits: []*units.Ulimit{{Name: "core"}}},
 		}
 }
 

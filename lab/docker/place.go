@@ -58,21 +58,18 @@ func (d daemon) createPlace(ctx context.Context, s placeSpec) (*place, error) {
 		address.IPv6Address = p.endpoint.Addr6.String()
 	}
 	hc := &container.HostConfig{
-		NetworkMode: container.NetworkMode(s.network.name), ExtraHosts: s.hosts, ReadonlyRootfs: true,
+		NetworkMode: container.NetworkMode(s.network.name), ExtraHosts: s.hosts,
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 	}
 	if s.volume != "" {
 		hc.Mounts = dataMount(s.volume)
 	}
-	c, err := d.ContainerCreate(ctx, &container.Config{
+	var err error
+	p.id, err = d.create(ctx, &container.Config{
 		Image: placeImage, User: "65534:65534", Hostname: s.member, Labels: s.labels, StopSignal: "SIGKILL",
 		OpenStdin: true, StdinOnce: true, AttachStdin: true,
-	}, hc, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{s.network.name: {IPAMConfig: address}}}, nil, s.name)
-	if err != nil {
-		return nil, taken(s.name, err)
-	}
-	p.id = c.ID
-	return p, nil
+	}, hc, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{s.network.name: {IPAMConfig: address}}}, s.name)
+	return p, taken(s.name, err)
 }
 
 // dataMount shows a node's volume where its server has its data, and nothing of

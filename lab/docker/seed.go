@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
 
 	"github.com/faultlab/faultlab/lab/server"
 )
@@ -25,7 +24,7 @@ import (
 func (p *Provider) seed(ctx context.Context, d daemon, i serverImage, name string, l *dockerLab) (string, error) {
 	return p.Servers.KeepSeed(ctx, name, i.ref, p.Report, func(tmp string) error {
 		v := objectName(l.name, "seed-"+string(i.flavor))
-		if _, err := d.VolumeCreate(ctx, volume.CreateOptions{Name: v, Labels: l.labels}); err != nil {
+		if err := d.createVolume(ctx, v, l.labels); err != nil {
 			return err
 		}
 		steps := server.SeedSteps(i.flavor, i.daemon, i.galera)
@@ -51,15 +50,15 @@ func (d daemon) seedStep(ctx context.Context, i serverImage, step server.SeedSte
 	config.Labels, config.Hostname = labels, "localhost" // accounts are made for it
 	config.Entrypoint, config.Cmd = step.Args[:1], step.Args[1:]
 	hostConfig.NetworkMode, hostConfig.Mounts = "none", dataMount(volume)
-	c, err := d.ContainerCreate(ctx, config, hostConfig, nil, nil, "")
+	id, err := d.create(ctx, config, hostConfig, nil, "")
 	if err != nil {
 		return "", err
 	}
-	if err := d.CopyToContainer(ctx, c.ID, server.DataDir, emptyDir(i), container.CopyToContainerOptions{}); err != nil {
+	if err := d.CopyToContainer(ctx, id, "/", emptyDir(i), container.CopyToContainerOptions{}); err != nil {
 		return "", err
 	}
 	log := &watcher{ready: step.Ready, seen: make(chan struct{})}
-	r, err := d.run(ctx, c.ID, "", log, func(string) {})
+	r, err := d.run(ctx, id, "", log, func(string) {})
 	if err != nil {
 		return "", err
 	}
@@ -79,17 +78,21 @@ func (d daemon) seedStep(ctx context.Context, i serverImage, step server.SeedSte
 			if r.err != nil || step.Ready != "" && seen != nil {
 				return "", errors.Join(r.err, fmt.Errorf("%s ended too early: %s", filepath.Base(step.Args[0]), log.tail(2000)))
 			}
-			return c.ID, nil
+			return id, nil
 		}
 	}
 }
 
-// emptyDir is a tar stream that gives the folder it is copied to to the image's
-// user.
+// dataPath is server.DataDir in tar streams, which are all copied to
+// a container's root: of a stream that is copied to a folder, Docker does not
+// give the folder itself the owner that the stream says.
+const dataPath = "var/lib/mysql/"
+
+// emptyDir is a tar stream that gives the data directory to the image's user.
 func emptyDir(i serverImage) io.Reader {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
-	t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o750, Uid: i.uid, Gid: i.gid, ModTime: time.Now()})
+	t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dataPath, Mode: 0o750, Uid: i.uid, Gid: i.gid, ModTime: time.Now()})
 	t.Close()
 	return &b
 }
@@ -119,8 +122,8 @@ func (w *watcher) tail(n int) string {
 	return string(bytes.TrimSpace(w.text[max(0, len(w.text)-n):]))
 }
 
-// saveData writes the container's data directory to path as a tar file whose
-// names begin at the directory itself, without what no node may start from.
+// saveData writes the container's data directory to path as a tar file, without
+// what no node may start from.
 func (d daemon) saveData(ctx context.Context, id, path string) error {
 	body, _, err := d.CopyFromContainer(ctx, id, server.DataDir)
 	if err != nil {
@@ -145,7 +148,7 @@ func (d daemon) saveData(ctx context.Context, id, path string) error {
 		if slices.Contains(server.SeedLeaves(), name) {
 			continue
 		}
-		h.Name = "./" + name
+		h.Name = dataPath + name
 		if err := out.WriteHeader(h); err != nil {
 			return err
 		}
@@ -163,5 +166,5 @@ func (d daemon) fill(ctx context.Context, id, seed string) error {
 		return err
 	}
 	defer f.Close()
-	return d.CopyToContainer(ctx, id, server.DataDir, f, container.CopyToContainerOptions{})
+	return d.CopyToContainer(ctx, id, "/", f, container.CopyToContainerOptions{})
 }

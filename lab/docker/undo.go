@@ -24,8 +24,14 @@ const undoLab = "docker"
 // undoID names the daemon and the label.
 func undoID(d daemon, journal string) string { return d.DaemonHost() + " " + journal }
 
-// Undo says how to remove what a journal of this provider names.
-func Undo() map[string]lab.Undo {
+// settle is how long a dead owner's last request may still make something.
+const settle = time.Second
+
+// Undo says how to remove what a journal of this provider names, of an owner that
+// has died.
+func Undo() map[string]lab.Undo { return undo(settle) }
+
+func undo(settle time.Duration) map[string]lab.Undo {
 	return map[string]lab.Undo{undoLab: func(ctx context.Context, id string) error {
 		host, journal, ok := strings.Cut(id, " ")
 		if !ok || journal == "" {
@@ -39,26 +45,25 @@ func Undo() map[string]lab.Undo {
 		if _, err := d.reach(ctx); err != nil {
 			return lab.Hint(err, "once Docker is back: faultlab clean")
 		}
-		return d.removeAll(ctx, journal)
+		return d.removeAll(ctx, journal, settle)
 	}}
 }
 
-// removeAll removes what carries the label, again until there is nothing: the
-// daemon may still have been making something for an owner that died.
-func (d daemon) removeAll(ctx context.Context, journal string) error {
-	var last error
-	for deadline := time.Now().Add(30 * time.Second); ; {
+// removeAll removes what carries the label, until there has been nothing for the
+// time of settle.
+func (d daemon) removeAll(ctx context.Context, journal string, settle time.Duration) error {
+	quiet := time.Now()
+	for deadline := quiet.Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		n, err := d.removeOnce(ctx, journal)
-		if n == 0 && err == nil {
+		switch {
+		case n > 0 || err != nil:
+			quiet = time.Now()
+		case time.Since(quiet) >= settle:
 			return nil
 		}
-		if err != nil {
-			last = err
-		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			return errors.Join(last, ctx.Err())
+			return errors.Join(err, ctx.Err())
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
