@@ -191,54 +191,6 @@ func TestSysbenchAndFaultlabUseEachOthersTables(t *testing.T) {
 	l.load("oltp_read_write", "cleanup", size...) // of nothing
 }
 
-// Both programs draw from the same distributions: two samples of sysbench's and
-// ours differ by no more than chance.
-func TestOurDistributionsAreSysbenchsOwn(t *testing.T) {
-	needSysbench(t)
-	const n, draws = 1000, 200_000
-	script := filepath.Join(t.TempDir(), "draws.lua")
-	if err := os.WriteFile(script, []byte(`
-sysbench.cmdline.options = {dist = {"", "special"}, n = {"", 1000}, draws = {"", 1000}}
-function event() end
-function thread_init()
-  local draw, n, count = sysbench.rand[sysbench.opt.dist], sysbench.opt.n, {}
-  for i = 1, n do count[i] = 0 end
-  for i = 1, sysbench.opt.draws do local id = draw(1, n); count[id] = count[id] + 1 end
-  print("draws " .. table.concat(count, " "))
-end
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range oltp.Distributions() {
-		if d == oltp.Zipfian {
-			continue // sysbench 1.0 has none
-		}
-		out, err := exec.CommandContext(t.Context(), "sysbench", "--rand-seed=5", script, "--dist="+string(d),
-			fmt.Sprintf("--n=%d", n), fmt.Sprintf("--draws=%d", draws), "--events=1", "run").Output()
-		m := regexp.MustCompile(`(?m)^draws (.*)$`).FindSubmatch(out)
-		if err != nil || m == nil {
-			t.Fatalf("sysbench: %v\n%s", err, out)
-		}
-		ours, err := oltp.Histogram(d, oltp.Shape{}, n, draws, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var sum, worst float64
-		for i, field := range strings.Fields(string(m[1])) {
-			theirs, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += (theirs - float64(ours[i])) / draws
-			worst = max(worst, sum, -sum)
-		}
-		// Exceeded by chance once in 10,000 times (Kolmogorov and Smirnov).
-		if worst > 0.0071 {
-			t.Errorf("%s differs from sysbench's by %.4f", d, worst)
-		}
-	}
-}
-
 func TestEveryOLTPWorkloadRunsOnAServerInBothProtocols(t *testing.T) {
 	l := upSingle(t)
 	size := []string{"--tables", "2", "--table-size", "3000", "--threads", "4", "--time", "500ms"}

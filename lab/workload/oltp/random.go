@@ -105,21 +105,6 @@ func (s *sampler) draw(r *rand.Rand) int64 {
 	}
 }
 
-// Histogram draws ids from 1 to n that many times, and counts each: what a
-// distribution looks like, for charts and for comparison with other programs.
-func Histogram(d Distribution, s Shape, n, draws int, seed uint64) ([]int, error) {
-	c := Config{Workload: "oltp_point_select", Rows: n, Distribution: d, Shape: s}.withDefaults()
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
-	ids, r := newSampler(c.Distribution, c.Shape, c.Rows), rand.New(rand.NewPCG(seed, 0))
-	count := make([]int, n)
-	for range draws {
-		count[ids.draw(r)-1]++
-	}
-	return count, nil
-}
-
 // bell draws from 0 to 1, most often about the middle.
 func (s *sampler) bell(r *rand.Rand) float64 {
 	var sum float64

@@ -103,7 +103,7 @@ func draws(d Distribution, s Shape, n, count int) []float64 {
 
 // compare holds the empirical distribution against the documented one, cdf(k)
 // being the probability of an id of at most k. The Kolmogorov-Smirnov distance
-// of 200,000 draws exceeds 0.005 once in 10,000 times, and the seed is fixed.
+// of 100,000 draws exceeds 0.007 once in 10,000 times, and the seed is fixed.
 func compare(t *testing.T, what string, n int, all []float64, cdf func(k float64) float64) {
 	t.Helper()
 	if all[0] < 1 || all[len(all)-1] > float64(n) {
@@ -119,7 +119,7 @@ func compare(t *testing.T, what string, n int, all []float64, cdf func(k float64
 			worst, at = d, float64(k)
 		}
 	}
-	if worst > 0.005 {
+	if worst > 0.007 {
 		t.Errorf("%s of %d is %.4f off its formula at id %v", what, n, worst, at)
 	}
 }
@@ -127,7 +127,7 @@ func compare(t *testing.T, what string, n int, all []float64, cdf func(k float64
 func TestGaussianIsABellOfATwelfthOfTheTable(t *testing.T) {
 	for _, n := range []int{100, 10_000, 1_000_000} {
 		// The sum of 12 uniforms is within 0.0023 of the normal distribution.
-		all := draws(Gaussian, Shape{}, n, 200_000)
+		all := draws(Gaussian, Shape{}, n, 100_000)
 		var sum, squares float64
 		for _, x := range all {
 			sum += x
@@ -154,7 +154,7 @@ func TestGaussianIsABellOfATwelfthOfTheTable(t *testing.T) {
 func TestParetoGivesAShareOfTheIDsTheRestOfTheDraws(t *testing.T) {
 	for _, h := range []float64{0.2, 0.1, 0.4} {
 		for _, n := range []int{1, 10, 10_000} {
-			compare(t, "pareto", n, draws(Pareto, Shape{ParetoH: h}, n, 200_000), func(k float64) float64 {
+			compare(t, "pareto", n, draws(Pareto, Shape{ParetoH: h}, n, 100_000), func(k float64) float64 {
 				return math.Pow(k/float64(n), math.Log(1-h)/math.Log(h))
 			})
 		}
@@ -168,7 +168,7 @@ func TestZipfianDrawsIDsInProportionToTheirPower(t *testing.T) {
 			for k := 1; k <= n; k++ {
 				sums[k] = sums[k-1] + math.Pow(float64(k), -e)
 			}
-			compare(t, "zipfian", n, draws(Zipfian, Shape{ZipfianExp: e}, n, 200_000), func(k float64) float64 {
+			compare(t, "zipfian", n, draws(Zipfian, Shape{ZipfianExp: e}, n, 100_000), func(k float64) float64 {
 				return sums[int(k)] / sums[n]
 			})
 		}
