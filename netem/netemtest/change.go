@@ -39,7 +39,7 @@ func changeCases() []contract {
 				f := <-flows
 				// Those under way may keep their jitter when the delay changes.
 				if f.Sent != 4000 || f.Received != f.Sent || f.Missed > 0 || f.Refused > 0 || f.Min < 18*ms-early {
-					e.Errorf("%s to %s: %d of %d packets lost, shortest delay %v, want none and 18ms", f.From, f.To, f.Lost, f.Sent, f.Min)
+					e.Errorf("%s to %s: %d of %d packets lost, %d refused, %d missed by the measurement, shortest delay %v, want none and 18ms", f.From, f.To, f.Lost, f.Sent, f.Refused, f.Missed, f.Min)
 				}
 			}
 			if c := e.counters(); c.Overrun != 0 || c.Dropped != 0 {

@@ -98,7 +98,7 @@ func lossCases() []contract {
 			}
 		}},
 		{"a seed repeats the same fates", 2, func(e *env) {
-			fates := func(seed int) string {
+			fates := func(seed int) []string {
 				e.set(fmt.Sprintf("delay 2ms loss 10%% duplicate 10%% corrupt 10%% seed %d", seed))
 				f := e.flow(probe.Stream{Count: 1000, Interval: 100 * time.Microsecond, Wait: 300 * ms})
 				got := make([]string, f.Sent)
@@ -108,14 +108,24 @@ func lossCases() []contract {
 						got[a.Seq] += "x"
 					}
 				}
-				return fmt.Sprint(got)
+				return got
+			}
+			differ := func(a, b []string) (n int) {
+				for i := range a {
+					if a[i] != b[i] {
+						n++
+					}
+				}
+				return n
 			}
 			first, again, other := fates(7), fates(7), fates(8)
-			if first != again {
-				e.Errorf("two streams of the same seed met different fates:\n%s\n%s", first, again)
+			// Which bit a corrupted packet has changed is not the seed's with
+			// kernel netem, and where it is one of an address it may be lost.
+			if n := differ(first, again); n > 2 {
+				e.Errorf("%d packets met different fates with the same seed:\n%q\n%q", n, first, again)
 			}
-			if first == other {
-				e.Error("streams of two seeds met the same fates")
+			if n := differ(first, other); n < 100 {
+				e.Errorf("only %d packets met different fates with two seeds", n)
 			}
 		}},
 	}

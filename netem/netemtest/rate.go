@@ -18,7 +18,7 @@ func rateCases() []contract {
 				text string
 				n    []netem.Endpoint
 				size int
-			}{{"rate 10mbit", e.nodes, 1500}, {"delay 10ms rate 10mbit burst 32kb", e.nodes, 1500}, {"rate 100mbit", large, 9000}, {"delay 10ms rate 100mbit burst 32kb", large, 9000}} {
+			}{{"rate 10mbit", e.nodes, 1500}, {"delay 10ms rate 10mbit burst 32kb", e.nodes, 1500}, {"rate 100mbit", large, 9000}, {"delay 10ms rate 100mbit burst 256kb", large, 9000}} {
 				i := e.link(0, 1, c.text).Impairment
 				e.apply(netem.Link{From: c.n[0], To: c.n[1], Impairment: i})
 				e.atRate(c.text, i.Rate, probe.Pair{From: c.n[0], To: c.n[1]}, probe.Blast{Size: c.size, Pace: 2 * i.Rate})
@@ -134,12 +134,16 @@ func rateCases() []contract {
 			before := e.counters()
 			// 2,500 packets under way, and netem's default is a limit of 1,000.
 			e.nothingElse(e.flow(probe.Stream{Count: 10000, Interval: dense, Size: 1000}))
-			s := startStream(e, e.nodes[0], e.nodes[1], streamOptions{buffer: 16 << 20, pace: 25_000_000})
-			time.Sleep(5 * time.Second)
+			begun := time.Now()
+			s := startStream(e, e.nodes[0], e.nodes[1], streamOptions{buffer: 16 << 20, pace: 25_000_000, control: "reno"})
 			i := s.info(e, s.conn)
+			for patience := begun.Add(30 * time.Second); time.Since(begun) < 5*time.Second || i.Snd_cwnd < 1500 && time.Now().Before(patience); i = s.info(e, s.conn) {
+				time.Sleep(100 * ms)
+			}
+			took := time.Since(begun)
 			bytes := s.check(e)
 			after := e.counters()
-			e.Logf("%.0f Mbit/s, window %d segments", float64(bytes)*8/5e6, i.Snd_cwnd)
+			e.Logf("%.0f Mbit/s, window %d segments", float64(bytes)*8/1e6/took.Seconds(), i.Snd_cwnd)
 			if i.Total_retrans > 0 || after.Overrun != before.Overrun || after.Dropped != before.Dropped {
 				e.Errorf("%d segments sent again, the emulator counts %d dropped and %d overrun", i.Total_retrans, after.Dropped-before.Dropped, after.Overrun-before.Overrun)
 			}

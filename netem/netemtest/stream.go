@@ -33,6 +33,9 @@ type streamOptions struct {
 	buffer int    // bytes of socket buffers; 0 is the system's choice
 	fast   bool   // bytes are counted, not looked at
 	pace   uint64 // most bytes a second; 0 is no bound
+	// control is the congestion control; empty is the system's choice. reno
+	// does not take late packets for congestion.
+	control string
 }
 
 func startStream(t testing.TB, from, to netem.Endpoint, o streamOptions) *stream {
@@ -67,6 +70,9 @@ func startStream(t testing.TB, from, to netem.Endpoint, o streamOptions) *stream
 	if o.buffer > 0 {
 		s.option(t, conn, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, o.buffer)
 		s.option(t, peer, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, o.buffer)
+	}
+	if o.control != "" {
+		control(t, conn, func(fd int) error { return unix.SetsockoptString(fd, unix.SOL_TCP, unix.TCP_CONGESTION, o.control) })
 	}
 	if o.pace > 0 {
 		s.option(t, conn, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(o.pace))

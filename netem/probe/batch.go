@@ -48,16 +48,15 @@ func newBatch(size int) *batch {
 	return b
 }
 
-// read gives all messages that a socket that does not block has now. before is
-// called before each system call. What each gets is valid until it returns.
-func (b *batch) read(fd, flags int, before func(), each func(data, control []byte, from *unix.RawSockaddrLinklayer)) {
+// read gives all messages that a socket that does not block has now. What each
+// gets is valid until it returns.
+func (b *batch) read(fd, flags int, each func(data, control []byte, from *unix.RawSockaddrLinklayer)) {
 	for {
 		for i := range b.messages {
 			h := &b.messages[i].header
 			h.Namelen = uint32(unsafe.Sizeof(b.from[i]))
 			h.SetControllen(controlSize)
 		}
-		before()
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[0])), atOnce, uintptr(flags), 0, 0)
 		if errno == unix.EINTR {
 			continue

@@ -84,7 +84,6 @@ type Arrival struct {
 	At        time.Time
 	Delay     time.Duration
 	Corrupted bool
-	unstamped bool // the kernel had not begun to stamp: no time of arrival
 }
 
 // OneWay sends numbered UDP packets from one endpoint to the other and tells
@@ -264,7 +263,7 @@ func (r *run) receive() {
 			r.kinds[kind] = n
 		}
 		r.label(seq)
-		a := Arrival{Seq: seq, At: p.at, unstamped: !p.stamped}
+		a := Arrival{Seq: seq, At: p.at}
 		a.Corrupted = !bytes.Equal(payload, r.payload) || len(head) >= 20 && head[0]>>4 == 4 && checksum(head[:20]) != 0
 		r.arrivals = append(r.arrivals, a)
 		r.heads = append(r.heads, n)
@@ -324,9 +323,7 @@ func (f *Flow) count() {
 			f.Reordered++
 		}
 		last = max(last, a.Seq)
-		if !a.unstamped {
-			f.Delays = append(f.Delays, a.Delay)
-		}
+		f.Delays = append(f.Delays, a.Delay)
 	}
 	f.Lost = f.Sent - f.Received
 	run := 0
@@ -463,7 +460,7 @@ func (s *sender) write(ctx context.Context, b []byte) error {
 
 // stamps gives the kernel's times of sending that are there.
 func (s *sender) stamps(each func(id uint32, at time.Time)) {
-	s.errors.read(s.fd, unix.MSG_ERRQUEUE, func() {}, func(_, control []byte, _ *unix.RawSockaddrLinklayer) {
+	s.errors.read(s.fd, unix.MSG_ERRQUEUE, func(_, control []byte, _ *unix.RawSockaddrLinklayer) {
 		if id, at, ok := sendStamp(control); ok {
 			each(id, at)
 		}
@@ -479,10 +476,9 @@ type tap struct {
 }
 
 type received struct {
-	b       []byte // from the IP header on
-	at      time.Time
-	stamped bool
-	link    *unix.RawSockaddrLinklayer
+	b    []byte // from the IP header on
+	at   time.Time
+	link *unix.RawSockaddrLinklayer
 }
 
 // kind is what all packets of a stream have in common in their headers, when
@@ -541,8 +537,9 @@ func openTap(e netem.Endpoint, filter []unix.SockFilter, size, room int) (_ *tap
 }
 
 // awaitStamps returns when the kernel stamps what arrives. It begins to do so
-// some time after the first socket asked for it: until then, what is
-// measured has no times. Where this cannot be told it waits for a while.
+// some time after the first socket asked for it: what comes before gets a stamp
+// when it is read, which is no time of arrival. Where this cannot be told it
+// waits for a while.
 func awaitStamps(e netem.Endpoint) {
 	const patience = time.Second
 	fd := -1
@@ -590,16 +587,10 @@ func (t *tap) wait(d time.Duration) bool {
 // read gives all packets that are there. What each gets is valid until it
 // returns.
 func (t *tap) read(each func(received)) {
-	var reading time.Time
-	t.packets.read(t.fd, 0, func() { reading = time.Now() }, func(data, control []byte, from *unix.RawSockaddrLinklayer) {
-		if from.Pkttype == unix.PACKET_OUTGOING {
-			return
+	t.packets.read(t.fd, 0, func(data, control []byte, from *unix.RawSockaddrLinklayer) {
+		if at, ok := timestamp(control); ok && from.Pkttype != unix.PACKET_OUTGOING {
+			each(received{data, at, from})
 		}
-		p := received{b: data, at: reading, link: from}
-		if at, ok := timestamp(control); ok {
-			p.at, p.stamped = at, at.Before(reading)
-		}
-		each(p)
 	})
 }
 
