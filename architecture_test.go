@@ -69,7 +69,7 @@ var rules = []struct {
 }
 
 // planned are packages that rules speak of before they are written.
-var planned = []string{"lab/docker", "results/dashboard"}
+var planned = []string{"results/dashboard"}
 
 // concrete packages are chosen by the command line and by nothing else, so that
 // each can be replaced.

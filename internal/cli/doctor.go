@@ -155,6 +155,8 @@ func examine(ctx context.Context, servers server.Store) []finding {
 	}
 	out = append(out, install)
 
+	out = append(out, examineDocker(ctx))
+
 	state := lab.StateDir()
 	disk := finding{Check: "state folder", Needed: true, OK: true, Found: state}
 	for dir := state; ; dir = filepath.Dir(dir) {

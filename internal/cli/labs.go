@@ -31,13 +31,13 @@ import (
 func (c *command) up() *cli.Command {
 	return &cli.Command{
 		Name: "up", Usage: "start a lab and leave it running", ArgsUsage: "TOPOLOGY",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lab (default: the topology's)"},
 			&cli.IntFlag{Name: "nodes", Usage: "`N`umber of nodes (default: the topology's own)"},
 			&cli.StringFlag{Name: "sites", Usage: "`A,B`: sites that the nodes are dealt to in turn"},
 			&cli.BoolFlag{Name: "foreground", Usage: "stay, and take the lab down on Ctrl-C"},
 			providerFlag, emulatorFlag, rootFlag, jsonFlag,
-		},
+		}, dockerFlags...),
 		Action: func(ctx *cli.Context) error {
 			if err := exactly(ctx, "TOPOLOGY"); err != nil {
 				return err
@@ -173,7 +173,7 @@ func (c *command) howTo(s lab.State) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nNODE\tSITE\tADDRESS\tNAMESPACE\n")
 	for _, n := range s.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, orDash(n.Site), n.Addr, filepath.Base(n.Endpoint.Netns))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, orDash(n.Site), n.Addr, netnsName(n.Endpoint))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -182,11 +182,28 @@ func (c *command) howTo(s lab.State) error {
 shell      faultlab sql %[1]s %[2]s
 load       faultlab load oltp_write_only prepare --lab %[1]s
            faultlab load oltp_write_only run --lab %[1]s
-programs   ip netns exec %[3]s COMMAND     (user and password: %[4]s)
+programs   %[3]s COMMAND     (user and password: %[4]s)
 links      faultlab link set %[1]s client nodes 'rtt 1ms'
 take down  faultlab down %[1]s
-`, s.Name, s.Nodes[0].Name, filepath.Base(s.Client.Endpoint.Netns), filepath.Join(lab.StateDir(), s.Name, "lab.json"))
+`, s.Name, s.Nodes[0].Name, enter(s.Client.Endpoint), filepath.Join(lab.StateDir(), s.Name, "lab.json"))
 	return nil
+}
+
+// netnsName is how people call an endpoint's network namespace: by name, or by
+// its path if it has none.
+func netnsName(e netem.Endpoint) string {
+	if name := filepath.Base(e.Netns); e.Netns == netns.Path(name) {
+		return name
+	}
+	return e.Netns
+}
+
+// enter is the command that runs another in the endpoint's network namespace.
+func enter(e netem.Endpoint) string {
+	if name := netnsName(e); name != e.Netns {
+		return "ip netns exec " + name
+	}
+	return "nsenter --net=" + e.Netns
 }
 
 // redacted is a state without its password: that stays in the lab's own file.

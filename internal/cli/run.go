@@ -24,7 +24,7 @@ import (
 func (c *command) run() *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "build clusters, inject faults, measure what they cost", ArgsUsage: "SCENARIO|FILE",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "profile", Value: "standard", Usage: "how much is measured: `" + strings.Join(scenarios.Profiles(), "|") + "`"},
 			&cli.StringFlag{Name: "topologies", Usage: "only these: `A,B`"},
 			&cli.IntFlag{Name: "threads", Usage: "`N`umber of client threads instead of the profile's"},
@@ -34,7 +34,7 @@ func (c *command) run() *cli.Command {
 			&cli.StringFlag{Name: "out", Value: "faultlab-runs", Usage: "folder for the run's folder: `DIR`"},
 			&cli.BoolFlag{Name: "json", Usage: "print the run as one JSON document on standard output, all else on standard error"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the labs running; faultlab down --all takes them down"},
-		},
+		}, dockerFlags...),
 		Action: func(ctx *cli.Context) error {
 			if err := exactly(ctx, "SCENARIO|FILE"); err != nil {
 				return err

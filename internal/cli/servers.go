@@ -16,7 +16,7 @@ import (
 
 func (c *command) servers() *cli.Command {
 	return &cli.Command{
-		Name: "servers", Usage: "server roots in the cache", ArgsUsage: "list|install|remove",
+		Name: "servers", Usage: "server roots in the cache", ArgsUsage: "list|install|image|remove",
 		Action: func(ctx *cli.Context) error {
 			if ctx.Args().Present() {
 				return unknownCommand("faultlab servers", ctx.Args().First(), ctx.Command.Subcommands)
@@ -62,6 +62,10 @@ func (c *command) servers() *cli.Command {
 					}
 					return g.Wait()
 				},
+			},
+			{
+				Name: "image", Usage: "make local Docker images of server roots", ArgsUsage: "FLAVOR...", Flags: []cli.Flag{rootFlag},
+				Action: c.serversImage,
 			},
 			{
 				Name: "remove", Usage: "delete server roots from the cache", ArgsUsage: "FLAVOR...",

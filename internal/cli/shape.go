@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/docker"
 	"github.com/faultlab/faultlab/lab/process"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/netns"
@@ -391,6 +393,7 @@ const undoPlace = "shape"
 // undo says how to remove whatever any journal names.
 func undo() map[string]lab.Undo {
 	u := process.Undo()
+	maps.Copy(u, docker.Undo())
 	u[undoPlace] = func(_ context.Context, id string) error {
 		var p place
 		if err := json.Unmarshal([]byte(id), &p); err != nil {

@@ -56,9 +56,12 @@ var (
 func provider(ctx *cli.Context, report func(string)) (lab.Provider, error) {
 	switch name := ctx.String("provider"); name {
 	case "auto", "process":
+		if err := withoutDocker(ctx); err != nil {
+			return nil, err
+		}
 		return &process.Provider{Servers: servers(ctx), Report: report}, nil
 	case "docker":
-		return nil, lab.Hint(usage("this build has no docker provider"), "use --provider process")
+		return dockerProvider(ctx, report)
 	default:
 		return nil, usage("provider %q is not auto, process or docker", name)
 	}

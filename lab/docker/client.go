@@ -181,3 +181,18 @@ func (d daemon) createVolume(ctx context.Context, name string, labels map[string
 	_, err = d.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
 	return err
 }
+
+// Describe says in a few words what daemon answers at host, which is as
+// Provider.Host, or why labs cannot be made there.
+func Describe(ctx context.Context, host string) (string, error) {
+	d, err := connect(host)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	info, err := d.reach(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s at %s, %s", info.ServerVersion, d.DaemonHost(), info.Driver), checkLocal(d.DaemonHost(), info)
+}
