@@ -425,7 +425,11 @@ func openSender(of Pair, o Stream) (_ *sender, err error) {
 // arrives spoilt is to be seen.
 func (s *sender) single() error {
 	const stamps = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY | unix.SOF_TIMESTAMPING_OPT_ID
-	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps)
+	const room = 16 << 20 // every device on the way adds a stamp, and the first must not be the one that is lost
+	err := errors.Join(
+		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room),
+		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, stamps),
+	)
 	if s.v6 {
 		return errors.Join(err, unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, 1), unix.SetsockoptInt(s.held, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1))
 	}
