@@ -95,17 +95,18 @@ func placeOf(e netem.Endpoint) (place, error) {
 type site struct {
 	at    netem.Endpoint
 	conn  *conn
-	frame uint32            // the largest, in bytes
 	links map[string]served // by their targets
 }
 
 // served is a link and its branch.
 type served struct {
-	link  netem.Link
-	id    uint16
-	found bool  // in the kernel, and not asked for by anyone here
-	seen  stats // as last accounted
-	lost  uint32
+	link    netem.Link
+	id      uint16
+	shaper  shaper // as asked
+	options options
+	found   bool  // in the kernel, and not asked for by anyone here
+	seen    stats // as last accounted
+	lost    uint32
 }
 
 // target tells the links of one site apart.
@@ -143,7 +144,8 @@ func openSite(e netem.Endpoint) (_ *site, err error) {
 		return s, err
 	}
 	for id, l := range t.links(e) {
-		s.links[target(l)] = served{link: l, id: id, found: true, seen: t.branches[id].stats, lost: t.branches[id].refused}
+		b := t.branches[id]
+		s.links[target(l)] = served{link: l, id: id, shaper: b.shaper, options: b.options, found: true, seen: b.stats, lost: b.refused}
 	}
 	return s, nil
 }
@@ -208,7 +210,8 @@ func (b *Backend) Apply(ctx context.Context, links []netem.Link) (err error) {
 // A plan is what an Apply does at one site.
 type plan struct {
 	*site
-	fresh   bool // the site is
+	fresh   bool   // the site is
+	frame   uint32 // the largest, in bytes
 	tree    *tree
 	links   map[string]served // as they are to be
 	created []string          // of them
@@ -284,7 +287,7 @@ func (p *plan) want(l netem.Link) error {
 	if !known {
 		// The same by another name: one that was found has none.
 		for other, f := range p.links {
-			if f.found && fmt.Sprint(f.link.Selectors()) == fmt.Sprint(l.Selectors()) {
+			if f.found && sameSelectors(f.link, l) {
 				s, known = f, true
 				delete(p.links, other)
 				break
@@ -302,8 +305,18 @@ func (p *plan) want(l netem.Link) error {
 		p.changed = append(p.changed, name)
 	}
 	s.link, s.found = l, false
+	s.shaper, s.options = shaperOf(l.Impairment, p.frame), optionsOf(l.Impairment)
 	p.links[name] = s
 	return nil
+}
+
+// sameSelectors tells whether two links are of the same packets.
+func sameSelectors(a, b netem.Link) bool {
+	in := func(all []netem.Selector) func(netem.Selector) bool {
+		return func(s netem.Selector) bool { return slices.Contains(all, s) }
+	}
+	x, y := a.Selectors(), b.Selectors()
+	return len(x) == len(y) && len(slices.DeleteFunc(slices.Clone(x), in(y))) == 0
 }
 
 // free finds a class that nobody has.
@@ -391,9 +404,8 @@ func (p *plan) grow(undo *[]func() error) error {
 	}
 	for _, name := range p.created {
 		s := p.links[name]
-		i := s.link.Impairment
-		if err := p.conn.grow(s.id, shaperOf(i, p.frame), optionsOf(i), table(i)); err != nil {
-			return fmt.Errorf("link to %s: %s: %w", name, i, err)
+		if err := p.conn.grow(s.id, s.shaper, s.options, table(s.link.Impairment)); err != nil {
+			return fmt.Errorf("link to %s: %s: %w", name, s.link.Impairment, err)
 		}
 		*undo = append(*undo, func() error { return p.conn.prune(s.id) })
 	}
@@ -404,27 +416,24 @@ func (p *plan) grow(undo *[]func() error) error {
 func (p *plan) change(undo *[]func() error) error {
 	for _, name := range p.changed {
 		s := p.links[name]
-		i := s.link.Impairment
-		was, now := p.tree.branches[s.id].shaper, shaperOf(i, p.frame)
+		was := p.tree.branches[s.id]
 		before := p.former(s.id)
-		if err := p.set(s.id, was, now, optionsOf(i), table(i)); err != nil {
-			return fmt.Errorf("link to %s: %s: %w", name, i, err)
+		*undo = append(*undo, func() error { return p.set(s.id, s.shaper, before.shaper, was.options, table(before.link.Impairment)) })
+		if err := p.set(s.id, was.shaper, s.shaper, s.options, table(s.link.Impairment)); err != nil {
+			return fmt.Errorf("link to %s: %s: %w", name, s.link.Impairment, err)
 		}
-		*undo = append(*undo, func() error {
-			return p.set(s.id, now, was, p.tree.branches[s.id].options, table(before))
-		})
 	}
 	return nil
 }
 
-// former is what was asked of the branch before.
-func (p *plan) former(id uint16) netem.Impairment {
+// former is the link that had the branch before.
+func (p *plan) former(id uint16) served {
 	for _, s := range p.site.links {
 		if s.id == id {
-			return s.link.Impairment
+			return s
 		}
 	}
-	return netem.Impairment{}
+	return served{}
 }
 
 // set changes a branch in such an order that no large packet comes uncut to
@@ -472,12 +481,11 @@ func (p *plan) verify(*[]func() error) error {
 	}
 	for _, name := range append(slices.Clone(p.created), p.changed...) {
 		s := p.links[name]
-		i := s.link.Impairment
 		b, ok := t.branches[s.id]
 		if !ok {
 			return fmt.Errorf("link to %s: the kernel took %s and does not have it", name, handle(classOf(s.id)))
 		}
-		if text := b.differs(shaperOf(i, p.frame), optionsOf(i)); text != "" {
+		if text := b.differs(s.shaper, s.options); text != "" {
 			return fmt.Errorf("link to %s: %w: the kernel took what was asked and does something else: %s", name, ErrUnsupported, text)
 		}
 		if l := t.lacking(filters(s)); len(l) > 0 {
@@ -588,7 +596,7 @@ func (b *Backend) Show(ctx context.Context) (out []netem.LinkState, err error) {
 				return fmt.Errorf("somebody took away the filter of the link to %s: its packets pass as if nothing was asked", name)
 			}
 			state := netem.LinkState{Link: l.link, Packets: br.stats.packets, Bytes: br.stats.bytes}
-			if br.differs(shaperOf(l.link.Impairment, s.frame), optionsOf(l.link.Impairment)) != "" {
+			if br.differs(l.shaper, l.options) != "" {
 				state.Impairment = impairment(br.options, br.shaper)
 			}
 			if state.Impairment.Lossy() {

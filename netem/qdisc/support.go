@@ -117,8 +117,8 @@ func only(n byte) []netem.Selector {
 }
 
 // Lacks lists which impairments this kernel's netem cannot do though it can do
-// the rest, each with the reason, beginning with its words of the text form: old kernels pass over what
-// they do not know, and some refuse duplicates beside other links.
+// the rest, each with the reason, its words of the text form first: old kernels pass
+// over what they do not know, and some refuse duplicates beside other links.
 func Lacks() ([]string, error) {
 	if err := Probe(); err != nil {
 		return nil, err
@@ -129,14 +129,19 @@ func Lacks() ([]string, error) {
 		"delay 1ms jitter 0.1ms distribution normal",
 		"loss gemodel 1% 10%", "loss state 1% 10%",
 		"duplicate 1%", "delay 1ms reorder 10%", "corrupt 1%",
-		"rate 100gbit", "rate 10mbit burst 32kb", "slot 1ms", "loss 1% seed 1",
+		"rate 100gbit", "rate 10mbit burst 128kb", "slot 1ms", "loss 1% seed 1",
 	} {
 		i, _, err := netem.Parse(text)
 		if err != nil {
 			return nil, err
 		}
 		if err := attempt(i); err != nil {
-			out = append(out, fmt.Sprintf("%s: %v", text, err))
+			// Without the scratch that it was tried in.
+			_, why, ok := strings.Cut(err.Error(), fmt.Sprintf("link to %v: ", only(2)))
+			if !ok {
+				why = err.Error()
+			}
+			out = append(out, text+": "+why)
 		}
 	}
 	return out, nil

@@ -1,9 +1,11 @@
 package qdisc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -211,10 +213,15 @@ func (t *tree) links(from netem.Endpoint) map[uint16]netem.Link {
 		}
 		out[id] = l
 	}
+	for _, l := range out {
+		slices.SortFunc(l.Match, func(a, b netem.Selector) int {
+			return cmp.Or(cmp.Compare(a.Prefix.Addr().BitLen(), b.Prefix.Addr().BitLen()), strings.Compare(a.String(), b.String()))
+		})
+	}
 	return out
 }
 
-// has tells whether the kernel has all filters of a selector.
+// lacking are those filters that the kernel does not have.
 func (t *tree) lacking(want []filter) []filter {
 	there := map[string]bool{}
 	for _, f := range t.filters {
