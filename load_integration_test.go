@@ -72,8 +72,8 @@ func (l *loaded) load(name, verb string, options ...string) string {
 	return l.must(append([]string{"load", name, verb, "--lab", l.name}, options...)...)
 }
 
-// figures are what a run prints with --json.
-type figures struct {
+// loadFigures are what a run prints with --json.
+type loadFigures struct {
 	Workload     string
 	Transactions int64
 	Errors       map[string]int64
@@ -83,13 +83,13 @@ type figures struct {
 }
 
 // measure runs a load for a moment; nothing may go wrong.
-func (l *loaded) measure(name string, options ...string) figures {
+func (l *loaded) measure(name string, options ...string) loadFigures {
 	l.t.Helper()
 	cmd := l.command(append([]string{"load", name, "run", "--lab", l.name, "--json"}, options...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	var f figures
+	var f loadFigures
 	if err == nil {
 		err = json.Unmarshal(out, &f)
 	}
