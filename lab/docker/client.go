@@ -51,6 +51,9 @@ func connect(host string) (daemon, error) {
 // reach asks the daemon what it is. The error is lab.ErrCannot for a daemon
 // that does not answer, does not let this user in, or is too old.
 func (d daemon) reach(ctx context.Context) (system.Info, error) {
+	if strings.HasPrefix(d.DaemonHost(), "ssh:") {
+		return system.Info{}, elsewhere(d.DaemonHost(), "it is another machine's")
+	}
 	info, err := d.Info(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -77,8 +80,6 @@ func checkLocal(host string, info system.Info) error {
 	var why string
 	var u unix.Utsname
 	switch {
-	case strings.HasPrefix(host, "ssh://"):
-		why = "it is another machine's"
 	case info.OSType != "linux":
 		why = "its containers are not Linux's but " + info.OSType
 	case strings.Contains(info.OperatingSystem, "Docker Desktop"):
@@ -88,6 +89,10 @@ func checkLocal(host string, info system.Info) error {
 	default:
 		return nil
 	}
+	return elsewhere(host, why)
+}
+
+func elsewhere(host, why string) error {
 	return lab.Hint(fmt.Errorf("%w reach the containers of Docker at %s: %s", lab.ErrCannot, host, why),
 		"run faultlab on the machine of the daemon itself: the links are shaped inside the containers' network namespaces")
 }
