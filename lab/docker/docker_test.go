@@ -261,3 +261,15 @@ func TestTheDaemonIsTheOneThatTheDockerCommandTalksTo(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressIsReportedOnceAndItsErrorIsTheEnd(t *testing.T) {
+	body := `{"status":"Pulling from mysql","id":"8.4"}{"status":"Downloading","id":"a"}{"status":"Downloading","id":"b"}{"status":"Downloading","id":"a"}{"error":"no space left"}`
+	var got []string
+	err := follow(io.NopCloser(strings.NewReader(body)), func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
+	if err == nil || err.Error() != "no space left" {
+		t.Errorf("got error %v, want no space left", err)
+	}
+	if d := cmp.Diff([]string{"8.4 Pulling from mysql", "a Downloading", "b Downloading"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

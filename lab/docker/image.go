@@ -196,10 +196,12 @@ func (d daemon) pull(ctx context.Context, ref string, report func(string, ...any
 	return follow(body, report)
 }
 
-// follow reads the daemon's messages to the end and reports what is new.
+// follow reads the daemon's messages to the end and reports each once: of a
+// layer's progress there are many alike.
 func follow(body io.ReadCloser, report func(string, ...any)) error {
 	defer body.Close()
-	for dec, last := json.NewDecoder(body), ""; ; {
+	seen := map[string]bool{}
+	for dec := json.NewDecoder(body); ; {
 		var m struct {
 			ID, Status, Error string
 		}
@@ -211,9 +213,9 @@ func follow(body io.ReadCloser, report func(string, ...any)) error {
 		if m.Error != "" {
 			return errors.New(m.Error)
 		}
-		if line := strings.TrimSpace(m.ID + " " + m.Status); line != last {
+		if line := strings.TrimSpace(m.ID + " " + m.Status); !seen[line] {
 			report("%s", line)
-			last = line
+			seen[line] = true
 		}
 	}
 }

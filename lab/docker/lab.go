@@ -40,13 +40,14 @@ func (l *dockerLab) Nodes() []lab.Node {
 func (l *dockerLab) Close(ctx context.Context) error {
 	l.closing.Lock()
 	defer l.closing.Unlock()
+	var errs []error
 	for _, n := range l.nodes {
-		n.close()
+		errs = append(errs, n.close())
 	}
 	if l.client.place != nil {
-		l.client.place.release()
+		errs = append(errs, l.client.place.release())
 	}
-	err := l.journal.Undo(ctx, undo(0))
+	err := errors.Join(append(errs, l.journal.Undo(ctx, undo(0)))...)
 	for _, n := range l.nodes {
 		n.wait(ctx)
 	}

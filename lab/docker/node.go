@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/server"
@@ -183,10 +184,9 @@ func (i serverImage) adapt(s lab.Start) lab.Start {
 
 // run is one life of a container's program.
 type run struct {
-	docker daemon
-	id     string
-	ended  chan struct{} // closed once the log is complete
-	err    error         // how it ended, nil for status 0; valid after ended
+	process *process      // nil for a program that ended before it was looked for
+	ended   chan struct{} // closed once the log is complete
+	err     error         // how it ended, nil for status 0; valid after ended
 }
 
 // run starts the container, with stdin as its whole standard input, and writes
@@ -198,7 +198,11 @@ func (d daemon) run(ctx context.Context, id, stdin string, log io.Writer, end fu
 	if err != nil {
 		return nil, err
 	}
-	if err := d.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+	r := &run{ended: make(chan struct{})}
+	if err = d.ContainerStart(ctx, id, container.StartOptions{}); err == nil {
+		r.process, err = d.process(ctx, id)
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -208,7 +212,6 @@ func (d daemon) run(ctx context.Context, id, stdin string, log io.Writer, end fu
 			conn.CloseWrite()
 		}()
 	}
-	r := &run{docker: d, id: id, ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
 		logged := make(chan struct{})
@@ -216,7 +219,7 @@ func (d daemon) run(ctx context.Context, id, stdin string, log io.Writer, end fu
 			defer close(logged)
 			demultiplex(log, conn.Reader)
 		}()
-		r.err = d.waitExit(id)
+		r.err = d.waitExit(id, r.process)
 		// A child that lives on may keep the log open.
 		select {
 		case <-logged:
@@ -234,27 +237,34 @@ func (d daemon) run(ctx context.Context, id, stdin string, log io.Writer, end fu
 }
 
 // waitExit waits for the end of the container's program and says how it ended.
-func (d daemon) waitExit(id string) error {
-	ctx := context.Background() // ends with the container, or with the daemon
-	done, failed := d.ContainerWait(ctx, id, container.WaitConditionNotRunning)
-	select {
-	case err := <-failed:
-		if errdefs.IsNotFound(err) {
-			return exitError(137)
+// When the daemon ends the program goes on, and so does the wait.
+func (d daemon) waitExit(id string, p *process) error {
+	ctx := context.Background() // ends with the program
+	if p != nil {
+		defer p.file.Close()
+	}
+	for {
+		done, failed := d.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+		select {
+		case err := <-failed:
+			if errdefs.IsNotFound(err) {
+				return exitError(137) // it was removed as it ran
+			}
+			if p == nil || p.ended(time.Second) {
+				return fmt.Errorf("unknown, since the Docker daemon has gone: %w", err)
+			}
+		case w := <-done:
+			if w.StatusCode == 0 {
+				return nil
+			}
+			err := exitError(w.StatusCode)
+			ictx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if c, ierr := d.ContainerInspect(ictx, id); ierr == nil && c.State != nil && c.State.OOMKilled {
+				err = fmt.Errorf("%w (out of memory: its limit is too low)", err)
+			}
+			return err
 		}
-		// Its place ends with the daemon's connections, and so it does.
-		return fmt.Errorf("lost the Docker daemon: %w", err)
-	case w := <-done:
-		if w.StatusCode == 0 {
-			return nil
-		}
-		err := exitError(w.StatusCode)
-		ictx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		if c, ierr := d.ContainerInspect(ictx, id); ierr == nil && c.State != nil && c.State.OOMKilled {
-			err = fmt.Errorf("%w (out of memory: its limit is too low)", err)
-		}
-		return err
 	}
 }
 
@@ -268,29 +278,23 @@ func exitError(status int64) error {
 }
 
 // signal sends a signal. It is no error if the program has ended.
-func (r *run) signal(ctx context.Context, signal string) error {
-	err := r.docker.ContainerKill(ctx, r.id, signal)
-	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
+func (r *run) signal(s unix.Signal) error {
+	if r.process == nil {
 		return nil
 	}
-	return err
+	return r.process.signal(s)
 }
 
 // kill ends the program and waits until it has.
-func (r *run) kill(ctx context.Context) error {
-	select {
-	case <-r.ended:
-		return nil
-	default:
-	}
-	if err := r.signal(ctx, "SIGKILL"); err != nil {
+func (r *run) kill() error {
+	if err := r.signal(unix.SIGKILL); err != nil {
 		return err
 	}
 	select {
 	case <-r.ended:
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-time.After(killTimeout):
+		return fmt.Errorf("it does not end within %v of being killed", killTimeout)
 	}
 }
 
@@ -324,7 +328,7 @@ func (n *node) Done() <-chan struct{} {
 const (
 	// stopTimeout is what a server gets to shut down cleanly.
 	stopTimeout = time.Minute
-	// killTimeout is what the daemon gets to end one that did not.
+	// killTimeout is what a server that was killed gets to be gone.
 	killTimeout = 20 * time.Second
 )
 
@@ -340,7 +344,7 @@ func (n *node) Stop(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	if err := r.signal(ctx, "SIGTERM"); err != nil {
+	if err := r.signal(unix.SIGTERM); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name(), err)
 	}
 	select {
@@ -359,22 +363,21 @@ func (n *node) Kill() error {
 	if r == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
-	defer cancel()
-	if err := r.kill(ctx); err != nil {
+	if err := r.kill(); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name(), err)
 	}
 	return nil
 }
 
 // close ends the place, and with it the server, for good.
-func (n *node) close() {
+func (n *node) close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
-	if n.place != nil {
-		n.place.release()
+	if n.place == nil {
+		return nil
 	}
+	return n.place.release()
 }
 
 // wait returns when the last server's end is known.

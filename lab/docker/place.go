@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
+	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/server"
@@ -35,6 +37,7 @@ type place struct {
 	id       string
 	endpoint netem.Endpoint
 	hold     types.HijackedResponse
+	process  *process
 }
 
 // placeSpec says what a place is.
@@ -86,26 +89,30 @@ func (d daemon) startPlace(ctx context.Context, p *place) (err error) {
 	if err := d.ContainerStart(ctx, p.id, container.StartOptions{}); err != nil {
 		return err
 	}
-	c, err := d.ContainerInspect(ctx, p.id)
-	if err != nil {
+	if p.process, err = d.process(ctx, p.id); err != nil {
 		return err
 	}
-	if c.State == nil || c.State.Pid == 0 {
-		return fmt.Errorf("%s: its container has ended", p.endpoint.Name)
+	if p.process == nil {
+		return fmt.Errorf("the place of %s has ended", p.endpoint.Name)
 	}
-	p.endpoint.Netns = fmt.Sprintf("/proc/%d/ns/net", c.State.Pid)
+	p.endpoint.Netns = fmt.Sprintf("/proc/%d/ns/net", p.process.pid)
 	if p.endpoint.Interface, err = findInterface(p.endpoint.Netns, p.endpoint.Addr); err != nil {
-		return lab.Hint(fmt.Errorf("%w find the network namespace of %s by its process, %d: %w", lab.ErrCannot, p.endpoint.Name, c.State.Pid, err),
+		return lab.Hint(fmt.Errorf("%w find the network namespace of %s by its process, %d: %w", lab.ErrCannot, p.endpoint.Name, p.process.pid, err),
 			"run faultlab on the machine of the daemon itself, outside of containers")
 	}
 	return nil
 }
 
 // release ends the place and with it its servers.
-func (p *place) release() {
+func (p *place) release() error {
 	if p.hold.Conn != nil {
 		p.hold.Close()
 	}
+	if p.process == nil {
+		return nil
+	}
+	// Also without a daemon that sees the end of the connection.
+	return errors.Join(p.process.signal(unix.SIGKILL), p.process.file.Close())
 }
 
 // makePlaceImage makes the image of places unless the daemon has it.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"github.com/faultlab/faultlab/lab/server"
 )
@@ -66,12 +67,10 @@ func (d daemon) seedStep(ctx context.Context, i serverImage, step server.SeedSte
 	for {
 		select {
 		case <-ctx.Done():
-			kctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
-			defer cancel()
-			return "", errors.Join(ctx.Err(), r.kill(kctx))
+			return "", errors.Join(ctx.Err(), r.kill())
 		case <-seen:
 			seen = nil
-			if err := r.signal(ctx, "SIGTERM"); err != nil {
+			if err := r.signal(unix.SIGTERM); err != nil {
 				return "", err
 			}
 		case <-r.ended:

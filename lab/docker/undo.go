@@ -43,6 +43,10 @@ func undo(settle time.Duration) map[string]lab.Undo {
 		}
 		defer d.Close()
 		if _, err := d.reach(ctx); err != nil {
+			var hint *lab.HintError
+			if errors.As(err, &hint) {
+				err = hint.Err
+			}
 			return lab.Hint(err, "once Docker is back: faultlab clean")
 		}
 		return d.removeAll(ctx, journal, settle)
