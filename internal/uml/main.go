@@ -110,7 +110,15 @@ func host(ctx context.Context, args []string, stdout, stderr io.Writer) (status 
 	if os.Geteuid() != 0 {
 		return 1, errors.New("this mounts things in a namespace of its own and needs root")
 	}
-	if j.Root, err = install(ctx, stderr); err != nil {
+	if j.Root, err = place(); err != nil {
+		return 1, err
+	}
+	release, err := alone(ctx, j.Root, stderr)
+	if err != nil {
+		return 1, err
+	}
+	defer release()
+	if err := install(ctx, j.Root, stderr); err != nil {
 		return 1, err
 	}
 

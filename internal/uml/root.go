@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,42 +30,62 @@ const (
 // mark is written last: a root without it is an interrupted one.
 const mark = ".complete"
 
-// install makes the kernel's root in the cache unless it is there.
-func install(ctx context.Context, stderr io.Writer) (root string, err error) {
+// place is where the kernel's root is or will be.
+func place() (root string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	root = filepath.Join(cache, "faultlab", "roots", "uml")
-	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
-		return "", err
-	}
+	return root, os.MkdirAll(filepath.Dir(root), 0o755)
+}
+
+// alone waits until no other kernel runs, and keeps others waiting until
+// release: they would share one processor and measure each other.
+func alone(ctx context.Context, root string, stderr io.Writer) (release func(), err error) {
 	lock, err := os.OpenFile(root+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	told := false
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != unix.EWOULDBLOCK {
+			return func() { lock.Close() }, os.NewSyscallError("flock", err)
+		}
+		if !told {
+			fmt.Fprintln(stderr, "uml: waiting for another kernel to end")
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			lock.Close()
+			return nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
+}
+
+// install makes the kernel's root unless it is there.
+func install(ctx context.Context, root string, stderr io.Writer) error {
 	// What is inside follows from the list of packages.
 	want := suite + " " + packages + "\n"
 	if got, err := os.ReadFile(filepath.Join(root, mark)); err == nil && string(got) == want {
-		return root, nil
+		return nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return err
 	}
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
-		return "", errors.New("mmdebstrap is missing: sudo apt-get install mmdebstrap")
+		return errors.New("mmdebstrap is missing: sudo apt-get install mmdebstrap")
 	}
 	mirror, err := server.Mirror("/etc/apt")
 	if err != nil {
-		return "", err
+		return err
 	}
 	tmp := root + ".new"
 	for _, dir := range []string{tmp, root} {
 		if err := os.RemoveAll(dir); err != nil {
-			return "", err
+			return err
 		}
 	}
 	fmt.Fprintf(stderr, "uml: making the root of a kernel to test in, from Debian %s: half a minute\n", suite)
@@ -80,14 +101,14 @@ func install(ctx context.Context, stderr io.Writer) (root string, err error) {
 	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return "", errors.Join(fmt.Errorf("mmdebstrap: %w:\n%s", err, strings.Join(lines[max(0, len(lines)-12):], "\n")), os.RemoveAll(tmp))
+		return errors.Join(fmt.Errorf("mmdebstrap: %w:\n%s", err, strings.Join(lines[max(0, len(lines)-12):], "\n")), os.RemoveAll(tmp))
 	}
 	// Where modprobe looks: usr/lib/modules is the name it knows.
 	if err := os.Symlink("uml/modules", filepath.Join(tmp, "usr/lib/modules")); err != nil {
-		return "", err
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(tmp, mark), []byte(want), 0o644); err != nil {
-		return "", err
+		return err
 	}
-	return root, os.Rename(tmp, root)
+	return os.Rename(tmp, root)
 }
