@@ -407,12 +407,9 @@ func openSender(of Pair, o Stream) (_ *sender, err error) {
 	if s.fd, err = udp(of.From); err != nil {
 		return nil, err
 	}
-	// Packets that a queue holds belong to the socket, and stamps until they are
-	// read: a first one that is dropped would be taken for that of a later device.
-	const room = 64 << 20
+	const room = 64 << 20 // packets that a queue holds belong to the socket
 	err = errors.Join(
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, room),
-		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room),
 		unix.SetsockoptInt(s.fd, level, discover, dontFragment),
 		unix.SetsockoptInt(s.fd, level, recvErr, 1), // silence is to be told from an error
 		unix.SetsockoptInt(s.fd, level, class, int(o.TOS)),

@@ -117,6 +117,36 @@ func counters(b *testing.B, w netem.Backend) netem.Counters {
 
 var us = netemtest.Micros
 
+// BenchmarkNetemKernelAccuracy is of kernel netem, in the kernel that the
+// contract is tested in.
+func BenchmarkNetemKernelAccuracy(b *testing.B) {
+	dir := b.TempDir()
+	for _, c := range [][]string{
+		{"go", "build", "-o", dir + "/uml", "github.com/faultlab/faultlab/internal/uml"},
+		{"go", "test", "-c", "-tags", "bench,kernel", "-o", dir + "/bench", "."},
+	} {
+		cmd := exec.Command(c[0], c[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	cmd := exec.Command(dir+"/uml", "-timeout", "8m", "-bind", dir, "--", dir+"/bench", "-test.run", "^$", "-test.bench", "^BenchmarkInKernel$", "-test.benchtime", "1x")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	_, table, ok := strings.Cut(string(out), inKernelBegin)
+	table, _, ok2 := strings.Cut(table, inKernelEnd)
+	if !ok || !ok2 {
+		b.Fatalf("no table in what the kernel's benchmark said:\n%s", out)
+	}
+	publish(b, "accuracy-kernel", strings.ReplaceAll(table, "\r", ""))
+	b.ReportMetric(0, "ns/op")
+}
+
+const inKernelBegin, inKernelEnd = "--- begin table ---", "--- end table ---"
+
 // BenchmarkNetemAccuracy sets the emulator beside Toxiproxy, at rest and with
 // every processor busy.
 func BenchmarkNetemAccuracy(b *testing.B) {
@@ -137,7 +167,8 @@ func BenchmarkNetemAccuracy(b *testing.B) {
 		theirs := toxic.accuracy(b, n)
 		stop()
 		text += fmt.Sprintf("\nProcessors %s; bare: echo %s, request %s.\n\n", map[string]string{"idle": "idle", "busy": "all busy"}[load], us(ours[0].Echo.Bare), us(ours[0].Request.Bare))
-		text += "| asked rtt | echo: p50 off | p99 - p50 | request: p50 off | p99 - p50 | Toxiproxy, request: p50 off | p99 - p50 |\n|---:|---:|---:|---:|---:|---:|---:|\n"
+		text += "| asked rtt | echo: p50 off | p99 - p50 | request: p50 off | p99 - p50 | Toxiproxy, request: p50 off | p99 - p50 |\n" +
+			"|---:|---:|---:|---:|---:|---:|---:|\n"
 		for _, a := range ours {
 			off, spread := "cannot", ""
 			if t, ok := theirs[a.Asked]; ok {
