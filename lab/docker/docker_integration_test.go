@@ -583,3 +583,80 @@ func TestLimitsOfANodeAreItsContainers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A daemon that crashes takes no lab with it; what it cannot remove then, clean
+// removes when it is back.
+func TestALabOutlivesItsDaemon(t *testing.T) {
+	host(t)
+	d, err := daemon()
+	if err == nil && !d.Own() {
+		if d, err = dockertest.StartOwn(t.Context()); err == nil {
+			t.Cleanup(func() {
+				if err := d.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	if errors.Is(err, lab.ErrCannot) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := provider(d.Host, t.TempDir())
+	s := spec(t, lab.MariaDB, 2)
+	l, err := p.Open(t.Context(), s)
+	if errors.Is(err, lab.ErrCannot) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	t.Cleanup(func() {
+		if !closed {
+			l.Close(context.Background())
+		}
+	})
+	for _, n := range l.Nodes() {
+		if err := n.Start(t.Context(), lab.Start{Options: small, InitSQL: "CREATE USER probe@'%' IDENTIFIED BY 'pw';\n"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n1, n2 := l.Nodes()[0], l.Nodes()[1]
+	db := connect(t, l, n1, "probe", "pw")
+	connect(t, l, n2, "probe", "pw")
+	d.Crash()
+	time.Sleep(2 * time.Second) // for those who would take it for the servers' end
+	if err := db.PingContext(t.Context()); err != nil {
+		t.Errorf("n1 does not answer: %v", err)
+	}
+	for _, n := range l.Nodes() {
+		select {
+		case <-n.Done():
+			t.Errorf("%s is said to have ended: %s", n.Name(), n.Log(200))
+		default:
+		}
+	}
+	if err := n2.Kill(); err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	if !strings.Contains(n2.Log(300), "since the Docker daemon has gone") {
+		t.Errorf("the log of n2 does not say that its end is unknown: %s", n2.Log(300))
+	}
+	err = l.Close(t.Context())
+	closed = true
+	var hint *lab.HintError
+	if !errors.Is(err, lab.ErrCannot) || !errors.As(err, &hint) || !strings.Contains(fmt.Sprint(hint.Hints), "faultlab clean") {
+		t.Errorf("close: got %v, want %v and to be told of clean", err, lab.ErrCannot)
+	}
+	if err := d.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The lab is this process's still, so what clean does is done by Close.
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("close once the daemon is back: %v", err)
+	}
+	nothingLeft(t, d.Host, p.StateDir)
+}

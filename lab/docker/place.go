@@ -112,7 +112,9 @@ func (p *place) release() error {
 		return nil
 	}
 	// Also without a daemon that sees the end of the connection.
-	return errors.Join(p.process.signal(unix.SIGKILL), p.process.file.Close())
+	err := errors.Join(p.process.signal(unix.SIGKILL), p.process.file.Close())
+	p.process = nil
+	return err
 }
 
 // makePlaceImage makes the image of places unless the daemon has it.

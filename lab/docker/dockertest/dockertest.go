@@ -27,10 +27,11 @@ type Daemon struct {
 	// Host is where it answers, as in DOCKER_HOST.
 	Host string
 
-	dir   string // "" for the machine's own
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has ended
-	log   string
+	dir     string // "" for the machine's own
+	program string
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process has ended
+	log     string
 }
 
 // Start returns the daemon that the environment names or that runs on this
@@ -42,6 +43,11 @@ func Start(ctx context.Context) (*Daemon, error) {
 			return &Daemon{Host: host}, nil
 		}
 	}
+	return StartOwn(ctx)
+}
+
+// StartOwn starts a daemon in any case, which may then be ended.
+func StartOwn(ctx context.Context) (*Daemon, error) {
 	program, err := exec.LookPath("dockerd")
 	if err != nil {
 		return nil, fmt.Errorf("%w run Docker: %w", lab.ErrCannot, err)
@@ -53,8 +59,8 @@ func Start(ctx context.Context) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{dir: dir, Host: "unix://" + filepath.Join(dir, "docker.sock"), log: filepath.Join(dir, "log")}
-	if err := d.start(ctx, program); err != nil {
+	d := &Daemon{dir: dir, program: program, Host: "unix://" + filepath.Join(dir, "docker.sock"), log: filepath.Join(dir, "log")}
+	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("dockerd: %w\n%s", err, d.tail()), d.Stop())
 	}
 	return d, nil
@@ -75,7 +81,7 @@ func answers(ctx context.Context, host string) error {
 // start runs dockerd in network and mount namespaces of its own: its bridges and
 // rules do not meet the machine's, and whatever it mounts goes with it. Its
 // containers are processes of this machine as ever.
-func (d *Daemon) start(ctx context.Context, program string) error {
+func (d *Daemon) start(ctx context.Context) error {
 	config := filepath.Join(d.dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
 		return err
@@ -85,7 +91,7 @@ func (d *Daemon) start(ctx context.Context, program string) error {
 		return err
 	}
 	defer log.Close()
-	d.cmd = exec.Command(program, "--config-file", config, "--data-root", filepath.Join(d.dir, "data"),
+	d.cmd = exec.Command(d.program, "--config-file", config, "--data-root", filepath.Join(d.dir, "data"),
 		"--exec-root", filepath.Join(d.dir, "exec"), "--pidfile", filepath.Join(d.dir, "pid"), "--host", d.Host)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	// Asked to end should this process die, it ends its containers too.
@@ -125,16 +131,21 @@ func (d *Daemon) start(ctx context.Context, program string) error {
 	}
 }
 
-// Own reports whether the daemon was started by Start, so that all it has is the
-// tests'.
+// Own reports whether the daemon was started for tests, and so may be ended.
 func (d *Daemon) Own() bool { return d.dir != "" }
 
-// Pid is the process of the daemon that was started, 0 for the machine's own.
-func (d *Daemon) Pid() int {
-	if d.cmd == nil || d.cmd.Process == nil {
-		return 0
+// Crash ends a daemon that was started as a crash would. Its containers go on.
+func (d *Daemon) Crash() {
+	d.cmd.Process.Kill()
+	<-d.ended
+}
+
+// Resume starts a daemon again that has crashed.
+func (d *Daemon) Resume(ctx context.Context) error {
+	if err := d.start(ctx); err != nil {
+		return fmt.Errorf("dockerd: %w\n%s", err, d.tail())
 	}
-	return d.cmd.Process.Pid
+	return nil
 }
 
 // Stop ends a daemon that was started, with all its containers, and removes what
