@@ -1,5 +1,6 @@
 # make lab    set up, and run the main job: five kinds of replication, without and with 0.6 ms
 # make test   set up, and run the whole test suite
+# make test-kernel  the part of it that is about kernel netem, under a kernel that has it
 # make bench  benchmarks: start of a lab, load against sysbench, cost of the emulator
 # make bench-netem  accuracy, throughput and scale of the emulator, for docs/netem.md
 
@@ -10,17 +11,17 @@ LAB_PACKAGES  := mmdebstrap
 TEST_PACKAGES := $(LAB_PACKAGES) iproute2 iputils-ping nftables iptables gcc libc6-dev sysbench
 BENCH_PACKAGES := $(TEST_PACKAGES)
 
-.PHONY: lab test unit integration bench bench-netem build servers machine clean
+.PHONY: lab test unit integration test-kernel bench bench-netem build servers machine clean
 
 lab: PACKAGES := $(LAB_PACKAGES)
 lab: machine build servers
 	./faultlab run latency-0.6ms --profile quick
 
 test: PACKAGES := $(TEST_PACKAGES)
-test: machine build servers unit integration
+test: machine build servers unit integration test-kernel
 
 unit:
-	$(GO) vet ./... && $(GO) vet -tags integration,bench ./...
+	$(GO) vet ./... && $(GO) vet -tags integration,bench,kernel ./...
 	$(GO) test -race ./...
 
 # One package at a time: they measure time, and start up to six servers each.
@@ -28,6 +29,15 @@ integration:
 	@set -o pipefail; log=$$(mktemp); trap 'rm -f '$$log EXIT; \
 	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$log .ci/must-run && exit $$status
+
+# Under user-mode-linux, whatever this machine's own kernel has: about 3 minutes.
+test-kernel: PACKAGES := mmdebstrap
+test-kernel: machine
+	@set -o pipefail; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; export CGO_ENABLED=0 GOTMPDIR=$$dir; \
+	$(GO) build -o $$dir/uml ./internal/uml && \
+	$(GO) test -tags integration,kernel -exec "$$dir/uml -timeout 8m -bind $$dir -dir ." -count=1 -timeout 9m -v ./netem/qdisc | \
+		tee $$dir/log | grep -vE '^=== |^    --- (PASS|SKIP)' ; \
+	status=$${PIPESTATUS[0]}; .ci/ran $$dir/log .ci/must-run-kernel && exit $$status
 
 # About 15 minutes on 2 processors; one, for a look: FAULTLAB_BENCH_ROUNDS=1
 # FAULTLAB_BENCH_SECONDS=1 make bench. See bench_test.go for more sizes.
