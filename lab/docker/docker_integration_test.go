@@ -407,9 +407,10 @@ func TestAFrozenServerIsKilledWhenItsTimeToStopIsUp(t *testing.T) {
 	p := provider(host(t), t.TempDir())
 	l := open(t, p, spec(t, lab.MariaDB, 1))
 	n := l.Nodes()[0]
-	if err := n.Start(t.Context(), lab.Start{Options: small}); err != nil {
+	if err := n.Start(t.Context(), lab.Start{Options: small, InitSQL: "CREATE USER probe@'%' IDENTIFIED BY 'pw';\n"}); err != nil {
 		t.Fatal(err)
 	}
+	connect(t, l, n, "probe", "pw") // until then SIGTERM ends it, frozen or not
 	i, err := dockerClient(t, p.Host).ContainerInspect(t.Context(), "faultlab-"+l.Name()+"-n1")
 	if err != nil {
 		t.Fatal(err)
@@ -417,6 +418,10 @@ func TestAFrozenServerIsKilledWhenItsTimeToStopIsUp(t *testing.T) {
 	if err := syscall.Kill(i.State.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	wait(t, "the freeze of the server", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", i.State.Pid))
+		return err == nil && strings.Contains(string(b), ") T ")
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := n.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
