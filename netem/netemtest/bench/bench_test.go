@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,30 @@ func machine() string {
 	if cpu, err := os.ReadFile("/proc/cpuinfo"); err == nil && bytes.Contains(cpu, []byte("hypervisor")) {
 		kind = "virtual machine"
 	}
-	return fmt.Sprintf("A %s of %d processors, Linux %s, %s.", kind, runtime.NumCPU(), release, time.Now().Format("January 2006"))
+	return fmt.Sprintf("A %s, processors: %d, %.0f%% busy with other things before; Linux %s, %s.", kind, runtime.NumCPU(), 100*busy(), release, time.Now().Format("January 2006"))
+}
+
+// busy is the share of all processors' time that is not idle, over a second.
+func busy() float64 {
+	read := func() (all, idle float64) {
+		text, _ := os.ReadFile("/proc/stat")
+		line, _, _ := strings.Cut(string(text), "\n")
+		for i, s := range strings.Fields(line) {
+			n, _ := strconv.ParseFloat(s, 64) // 0 for the name in front
+			if i > 8 {
+				break // a guest's time is in its host's too
+			}
+			all += n
+			if i == 4 || i == 5 { // idle, waiting for a disk
+				idle += n
+			}
+		}
+		return all, idle
+	}
+	all, idle := read()
+	time.Sleep(time.Second)
+	allNow, idleNow := read()
+	return 1 - (idleNow-idle)/max(allNow-all, 1)
 }
 
 func open(b *testing.B) *wire.Backend {
