@@ -8,7 +8,7 @@ SHELL := /bin/bash
 GO    ?= go
 # What this machine may lack. sysbench and the rest are for tests and benchmarks.
 LAB_PACKAGES  := mmdebstrap
-TEST_PACKAGES := $(LAB_PACKAGES) iproute2 iputils-ping nftables iptables gcc libc6-dev sysbench
+TEST_PACKAGES := $(LAB_PACKAGES) iproute2 iputils-ping nftables iptables gcc libc6-dev sysbench docker.io
 BENCH_PACKAGES := $(TEST_PACKAGES)
 
 .PHONY: lab test unit integration test-kernel bench bench-netem build servers machine clean
