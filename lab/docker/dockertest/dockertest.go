@@ -1,5 +1,5 @@
-// Package dockertest owns a Docker daemon for tests: one of its own, whose
-// networks and mounts are seen by nobody else, or the machine's.
+// Package dockertest owns a Docker daemon for tests, whose networks and mounts are
+// seen by nobody else.
 package dockertest
 
 import (
@@ -27,21 +27,19 @@ type Daemon struct {
 	// Host is where it answers, as in DOCKER_HOST.
 	Host string
 
-	dir     string // "" for the machine's own
+	dir     string // "" for one that was there
 	program string
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
 	log     string
 }
 
-// Start returns the daemon that the environment names or that runs on this
-// machine; where there is none, it starts one. The error is lab.ErrCannot where
-// Docker is not installed or needs more privileges.
+// Start returns the daemon that DOCKER_HOST names, else it starts one, whatever
+// runs on this machine: tests look for anything of a lab in it. The error is
+// lab.ErrCannot where Docker is not installed or needs more privileges.
 func Start(ctx context.Context) (*Daemon, error) {
-	for _, host := range []string{os.Getenv("DOCKER_HOST"), client.DefaultDockerHost} {
-		if host != "" && answers(ctx, host) == nil {
-			return &Daemon{Host: host}, nil
-		}
+	if host := os.Getenv("DOCKER_HOST"); host != "" {
+		return &Daemon{Host: host}, answers(ctx, host)
 	}
 	return StartOwn(ctx)
 }
@@ -149,7 +147,7 @@ func (d *Daemon) Resume(ctx context.Context) error {
 }
 
 // Stop ends a daemon that was started, with all its containers, and removes what
-// it kept. The machine's own is left alone. It is safe to call twice.
+// it kept. One that was there is left alone. It is safe to call twice.
 func (d *Daemon) Stop() error {
 	if d.dir == "" {
 		return nil
