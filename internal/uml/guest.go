@@ -43,15 +43,27 @@ func runInside() (status int, err error) {
 	fmt.Println(started)
 	for _, m := range []struct{ kind, at string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"},
-		{"tmpfs", "/run"}, {"tmpfs", "/root"}, {"tmpfs", "/tmp"},
+		{"tmpfs", "/run"}, {"tmpfs", "/root"}, {"tmpfs", "/tmp"}, {"tmpfs", "/var"},
 	} {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return 1, err
 		}
+		options := ""
+		if m.kind == "tmpfs" {
+			options = "size=90%"
+		}
 		// A kernel may have mounted /dev by itself.
-		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		if err := unix.Mount(m.kind, m.at, m.kind, 0, options); err != nil && !errors.Is(err, unix.EBUSY) {
 			return 1, fmt.Errorf("mount %s: %w", m.at, err)
 		}
+	}
+	// The kernel makes the file when it has loaded the module, and loads the
+	// module when somebody opens the file.
+	if err := os.MkdirAll("/dev/net", 0o755); err != nil {
+		return 1, err
+	}
+	if err := unix.Mknod("/dev/net/tun", unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))); err != nil && !errors.Is(err, unix.EEXIST) {
+		return 1, fmt.Errorf("/dev/net/tun: %w", err)
 	}
 	// These may lie in what has just been covered.
 	for _, b := range j.Binds {
