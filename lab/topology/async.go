@@ -62,7 +62,7 @@ func bootstrapReplication(ctx context.Context, t lab.Topology, c *lab.Cluster, r
 			continue
 		}
 		g.Go(func() error {
-			db, err := mysql.OpenNode(c, n, probeTimeout)
+			db, err := mysql.OpenNode(c, n, 0) // no probe: ctx bounds it
 			if err != nil {
 				return err
 			}
