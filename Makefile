@@ -1,6 +1,7 @@
 # make lab    set up, and run the main job: five kinds of replication, without and with 0.6 ms
 # make test   set up, and run the whole test suite
 # make test-kernel  the part of it that is about kernel netem, under a kernel that has it
+# make test-kernel-lab  a lab of MySQL servers on kernel netem, under the same kernel
 # make bench  benchmarks: start of a lab, load against sysbench, cost of the emulator
 # make bench-netem  accuracy, throughput and scale of the emulator, for docs/netem.md
 
@@ -11,7 +12,7 @@ LAB_PACKAGES  := mmdebstrap
 TEST_PACKAGES := $(LAB_PACKAGES) iproute2 iputils-ping nftables iptables gcc libc6-dev sysbench docker.io
 BENCH_PACKAGES := $(TEST_PACKAGES)
 
-.PHONY: lab test unit integration test-kernel bench bench-netem build servers machine clean
+.PHONY: lab test unit integration test-kernel test-kernel-lab bench bench-netem build servers machine clean
 
 lab: PACKAGES := $(LAB_PACKAGES)
 lab: machine build servers
@@ -21,7 +22,7 @@ test: PACKAGES := $(TEST_PACKAGES)
 test: machine build servers unit integration test-kernel
 
 unit:
-	$(GO) vet ./... && $(GO) vet -tags integration,bench,kernel ./...
+	$(GO) vet ./... && $(GO) vet -tags integration,bench,kernel,kernellab ./...
 	$(GO) test -race ./...
 
 # One package at a time: they measure time, and start up to six servers each.
@@ -38,6 +39,13 @@ test-kernel: machine
 	$(GO) test -tags integration,kernel -exec "$$dir/uml -timeout 8m -bind $$dir -dir ." -count=1 -timeout 9m -v ./netem/qdisc | \
 		tee $$dir/log | grep -vE '^=== |^    --- (PASS|SKIP)' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$dir/log .ci/must-run-kernel && exit $$status
+
+# A lab of MySQL servers on kernel netem, under the same kernel: about 3 minutes, 5 GB.
+test-kernel-lab: PACKAGES := $(LAB_PACKAGES)
+test-kernel-lab: machine build servers
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; export CGO_ENABLED=0 GOTMPDIR=$$dir; cache=$${XDG_CACHE_HOME:-$$HOME/.cache}; \
+	$(GO) build -o $$dir/uml ./internal/uml && \
+	$(GO) test -tags kernellab -exec "$$dir/uml -timeout 14m -memory 5G -bind $$dir -bind $$cache/faultlab -env XDG_CACHE_HOME=$$cache -dir ." -count=1 -timeout 15m -v -run TheKernel .
 
 # About 15 minutes on 2 processors; one, for a look: FAULTLAB_BENCH_ROUNDS=1
 # FAULTLAB_BENCH_SECONDS=1 make bench. See bench_test.go for more sizes.
