@@ -28,7 +28,7 @@ unit:
 # One package at a time: they measure time, and start up to six servers each.
 integration:
 	@set -o pipefail; log=$$(mktemp); trap 'rm -f '$$log EXIT; \
-	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
+	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep --line-buffered -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$log .ci/must-run && exit $$status
 
 # Under user-mode-linux, whatever this machine's own kernel has: about 3 minutes.
@@ -37,7 +37,7 @@ test-kernel: machine
 	@set -o pipefail; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; export CGO_ENABLED=0 GOTMPDIR=$$dir; \
 	$(GO) build -o $$dir/uml ./internal/uml && \
 	$(GO) test -tags integration,kernel -exec "$$dir/uml -timeout 8m -bind $$dir -dir ." -count=1 -timeout 9m -v ./netem/qdisc | \
-		tee $$dir/log | grep -vE '^=== |^    --- (PASS|SKIP)' ; \
+		tee $$dir/log | grep --line-buffered -vE '^=== |^    --- (PASS|SKIP)' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$dir/log .ci/must-run-kernel && exit $$status
 
 # A lab of MySQL servers on kernel netem, under the same kernel: about 3 minutes, 5 GB.
