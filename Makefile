@@ -28,7 +28,7 @@ unit:
 # One package at a time: they measure time, and start up to six servers each.
 integration:
 	@set -o pipefail; log=$$(mktemp); trap 'rm -f '$$log EXIT; \
-	$(GO) test -tags integration -count=1 -p 1 -timeout 20m -v ./... | tee $$log | grep --line-buffered -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
+	$(GO) test -tags integration -count=1 -p 1 -timeout 40m -v ./... | tee $$log | grep --line-buffered -vE '^=== |^\?|^    --- (PASS|SKIP)|no test files' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$log .ci/must-run && exit $$status
 
 # Under user-mode-linux, whatever this machine's own kernel has: about 3 minutes.
