@@ -70,7 +70,7 @@ func stage(spec string, stdout io.Writer) (status int, err error) {
 	select {
 	case <-out.up:
 	default:
-		return 1, fmt.Errorf("the kernel did not come up within %v: %v\n%s", bootBound, how, out.held.Bytes())
+		return 1, fmt.Errorf("the kernel did not come up, and has %v for it: %v\n%s", bootBound, how, out.held.Bytes())
 	}
 	text, err := os.ReadFile(root + own + "/status")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,10 +83,10 @@ func stage(spec string, stdout io.Writer) (status int, err error) {
 }
 
 // start starts the kernel on one processor, at real-time priority, and gives
-// how it has ended. The kernel and the programs in it are processes that take turns:
-// on two processors each turn is a wake-up of the other, which takes several
-// times as long. And what else runs on the machine would be in every time that is
-// measured inside. Both are best effort.
+// how it has ended. The kernel and the programs in it are processes that take
+// turns: on two processors each turn is a wake-up of the other, which takes
+// several times as long. And what else runs on the machine would be in every
+// time that is measured inside. Both are best effort.
 func start(cmd *exec.Cmd) (<-chan error, error) {
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -189,7 +189,12 @@ type afterBoot struct {
 
 func (a *afterBoot) Write(p []byte) (int, error) {
 	if a.done {
-		return a.w.Write(p)
+		// The kernel's last words are nobody's output.
+		said, _, _ := bytes.Cut(p, []byte("reboot: Power down"))
+		if _, err := a.w.Write(said); err != nil {
+			return 0, err
+		}
+		return len(p), nil
 	}
 	a.held.Write(p)
 	if a.open {

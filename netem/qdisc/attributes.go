@@ -78,8 +78,8 @@ const (
 	lossGilbert = 2 // NETEM_LOSS_GE
 )
 
-// encode writes all that netem has, also what is 0: an attribute that is missing
-// leaves what was before.
+// encode writes all that netem has, also what is 0: an attribute that is
+// missing leaves what was before.
 func (o options) encode(table []int16) []byte {
 	b := words(ticks(o.latency), o.limit, o.loss, o.gap, o.duplicate, ticks(o.jitter))
 	add := func(kind int, value []byte) { b = append(b, attr(kind, value)...) }
@@ -205,7 +205,8 @@ func rateSpec(rate uint64) []byte {
 }
 
 // encode writes tbf. Its limit bounds a queue that it does not have, since
-// netem's is in its place: it is there to be read back, for the kernel does not tell bursts.
+// netem's is in its place: it is there to be read back, for the kernel does
+// not tell bursts.
 func (s shaper) encode() []byte {
 	parms := append(rateSpec(s.rate), rateSpec(s.peak)...)
 	parms = append(parms, words(s.burst, 0, 0)...)

@@ -9,10 +9,11 @@ import (
 	"github.com/faultlab/faultlab/netem/netns"
 )
 
-// Commands writes what Apply would do on interfaces that have no links yet, as commands
-// of ip and tc that people read, and can run. A table of jitter that is neither
-// one of iproute2's nor uniform is left out: its comment says so. Frames are as large as
-// the interface's MTU makes them, or Ethernet's where that is not to be found.
+// Commands writes what Apply would do on interfaces that have no links yet, as
+// commands of ip and tc that people read, and can run. A table of jitter that
+// is neither one of iproute2's nor uniform is left out: a comment says so.
+// Frames are as large as the interface's MTU makes them, or Ethernet's where
+// that is not to be found.
 func Commands(links []netem.Link) []string {
 	var out []string
 	next := map[netem.Endpoint]uint16{}

@@ -441,7 +441,7 @@ func TestWhatSomebodyElseHasChangedIsShown(t *testing.T) {
 	want(t, shown(t, b), map[string]string{"n1 to n3": "delay 5ms"})
 }
 
-// The bound is far from what it takes, and far below what a linear way would.
+// It takes half a second here, mostly waiting for the kernel that is a process.
 func TestHundredsOfLinksOfAnInterfaceAreSetQuickly(t *testing.T) {
 	n := netemtest.Network(t, 2)
 	b := open(t)

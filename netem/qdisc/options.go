@@ -10,9 +10,10 @@ import (
 	"github.com/faultlab/faultlab/netem"
 )
 
-// options are all that one netem qdisc is told, in the kernel's units: times in
-// nanoseconds, chances of 2^32-1, rates in bytes a second. Two that are equal do
-// the same, but for the table of their jitter, which the kernel does not show.
+// options are all that one netem qdisc is told, in the kernel's units: times
+// in nanoseconds, chances of 2^32-1, rates in bytes a second. Two that are
+// equal do the same, but for the table of their jitter, which the kernel does
+// not show.
 type options struct {
 	latency, jitter            int64
 	limit                      uint32 // packets
@@ -75,8 +76,8 @@ func optionsOf(i netem.Impairment) options {
 	return o
 }
 
-// impairment is what the options and the shaper above them do, for links that this process
-// has not made itself. The name of a distribution cannot be told.
+// impairment is what the options and the shaper above them do, for links that
+// this process has not made itself. The distribution cannot be told.
 func impairment(o options, s shaper) netem.Impairment {
 	i := netem.Impairment{
 		Delay: time.Duration(o.latency), Jitter: time.Duration(o.jitter), JitterCorrelation: share(o.jitterCorr),
@@ -214,9 +215,9 @@ func table(i netem.Impairment) []int16 {
 	return t
 }
 
-// A shaper is the token bucket (tbf) above a link's netem. It always is there,
-// so that it can be changed while packets pass. It does two things: it cuts what is larger than its burst,
-// and it is the bucket of a rate with a burst.
+// A shaper is the token bucket (tbf) above a link's netem. It is always there,
+// so that it can be changed while packets pass. It cuts what is larger than
+// its burst, and it is the bucket of a rate with a burst.
 type shaper struct {
 	rate    uint64 // bytes a second
 	burst   uint32 // bytes; a larger packet is cut to segments

@@ -34,7 +34,7 @@ func (e *LackError) Error() string {
 
 func (e *LackError) Unwrap() []error { return []error{ErrUnsupported, e.Cause} }
 
-// lacks wraps errors of which no second attempt will mend.
+// lacks wraps errors that no second attempt will mend.
 func lacks(what, config string, err error) error {
 	switch {
 	case err == nil:
@@ -117,8 +117,9 @@ func only(n byte) []netem.Selector {
 }
 
 // Lacks lists which impairments this kernel's netem cannot do though it can do
-// the rest, each with the reason, its words of the text form first: old kernels pass
-// over what they do not know, and some refuse duplicates beside other links.
+// the rest, each in words of the text form and with the reason: old kernels
+// pass over what they do not know, and some refuse duplicates beside other
+// links.
 func Lacks() ([]string, error) {
 	if err := Probe(); err != nil {
 		return nil, err

@@ -165,8 +165,8 @@ func (c *conn) classes() ([]uint16, error) {
 	return out, err
 }
 
-// tidy removes what an interrupted change has left: classes that no filter leads to, or
-// without netem, and filters that lead nowhere.
+// tidy removes what an interrupted change has left: classes that no filter
+// leads to or that have no netem, and filters that lead nowhere.
 func (c *conn) tidy(t *tree) error {
 	used := map[uint32]bool{}
 	keep := t.filters[:0:0]
@@ -196,7 +196,8 @@ func (c *conn) tidy(t *tree) error {
 	return nil
 }
 
-// links are the tree's, as far as the kernel tells: where they lead and what is done.
+// links are the tree's, as far as the kernel tells: where they lead and what
+// is done there.
 func (t *tree) links(from netem.Endpoint) map[uint16]netem.Link {
 	out := map[uint16]netem.Link{}
 	for _, f := range t.filters {
