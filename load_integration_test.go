@@ -234,8 +234,9 @@ func TestEveryOLTPWorkloadRunsOnAServerInBothProtocols(t *testing.T) {
 	l.measure("oltp_read_only", append(size, "--secondary", "on")...)
 }
 
-// interrupt ends a load's preparation with Ctrl-C once it shows so many rows.
-func (l *loaded) interrupt(rows int64, name string, options ...string) {
+// interrupt ends a load's preparation with Ctrl-C once it shows its first rows:
+// a second later, on a fast machine, little would be left to do.
+func (l *loaded) interrupt(name string, options ...string) {
 	l.t.Helper()
 	cmd := l.command(append([]string{"load", name, "prepare", "--lab", l.name}, options...)...)
 	progress, err := cmd.StderrPipe()
@@ -254,13 +255,13 @@ func (l *loaded) interrupt(rows int64, name string, options ...string) {
 		all.Write(buf[:n])
 		lines := regexp.MustCompile(`(\d+) of \d+ rows`).FindAllSubmatch(all.Bytes(), -1)
 		if len(lines) > 0 {
-			if done, _ := strconv.ParseInt(string(lines[len(lines)-1][1]), 10, 64); done >= rows {
+			if done, _ := strconv.ParseInt(string(lines[len(lines)-1][1]), 10, 64); done > 0 {
 				_ = cmd.Process.Signal(syscall.SIGINT)
 				return
 			}
 		}
 		if err != nil {
-			l.t.Fatalf("load %s prepare ended before %d rows: %v\n%s", name, rows, err, all.Bytes())
+			l.t.Fatalf("load %s prepare ended before its first rows: %v\n%s", name, err, all.Bytes())
 		}
 	}
 }
@@ -268,7 +269,7 @@ func (l *loaded) interrupt(rows int64, name string, options ...string) {
 func TestAnInterruptedPrepareIsFinishedByTheNext(t *testing.T) {
 	l := upSingle(t)
 	size := []string{"--tables", "2", "--table-size", "100000"}
-	l.interrupt(3000, "oltp_read_write", size...)
+	l.interrupt("oltp_read_write", size...)
 	if out := l.sql("SELECT SUM(table_name = 'sbtest2') = 0 AS missing FROM information_schema.tables WHERE table_schema = 'sbtest'"); !strings.Contains(out, "1") {
 		t.Fatalf("nothing was left to do: %s", out)
 	}
@@ -284,7 +285,7 @@ func TestAnInterruptedPrepareIsFinishedByTheNext(t *testing.T) {
 	l.load("oltp_read_write", "cleanup", size...)
 
 	size = []string{"--warehouses", "3", "--scale", "5"}
-	l.interrupt(3000, "tpcc", size...)
+	l.interrupt("tpcc", size...)
 	if out, code := l.run("load", "tpcc", "run", "--lab", l.name, "--warehouses", "3", "--scale", "5"); code != 1 || !strings.Contains(out, "warehouses, not 3") {
 		t.Errorf("run over half a database: exit %d\n%s", code, out)
 	}
