@@ -19,7 +19,9 @@ lab: machine build servers
 	./faultlab run latency-0.6ms --profile quick
 
 test: PACKAGES := $(TEST_PACKAGES)
-test: machine build servers unit integration test-kernel
+test: machine build
+	@$(MAKE) --no-print-directory -j2 --output-sync=target servers unit
+	@$(MAKE) --no-print-directory integration test-kernel
 
 unit:
 	$(GO) vet ./... && $(GO) vet -tags integration,bench,kernel,kernellab ./...
@@ -52,7 +54,6 @@ test-kernel-lab: machine build servers
 bench: PACKAGES := $(BENCH_PACKAGES)
 bench: machine build servers
 	$(GO) test -tags bench -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x .
-	$(GO) test -tags integration -count=1 -run '^$$' -bench Accuracy -benchtime 1x ./netem/wire
 
 # The strict figures of the emulator, asserted and written into docs/netem.md:
 # about 4 minutes on a machine that does nothing else.

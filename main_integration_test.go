@@ -215,7 +215,7 @@ func (u *user) events() string {
 // proved is.
 func TestTheMainJobMeasuresFiveTopologies(t *testing.T) {
 	u := newUser(t)
-	cmd := u.command("run", "latency-0.6ms", "--profile", "quick", "--pairs", "3", "--duration", "3s", "--json")
+	cmd := u.command("run", "latency-0.6ms", "--profile", "quick", "--pairs", "2", "--duration", "2s", "--json")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -288,7 +288,7 @@ func TestTheMainJobMeasuresFiveTopologies(t *testing.T) {
 // transaction that is mostly commit grows by what the links are delayed.
 func TestACommitWaitsForOneRoundTrip(t *testing.T) {
 	u := newUser(t)
-	cmd := u.command("run", "latency-0.6ms", "--profile", "quick", "--topologies", "semisync,mgr", "--threads", "1", "--pairs", "3", "--json")
+	cmd := u.command("run", "latency-0.6ms", "--profile", "quick", "--topologies", "semisync,mgr", "--threads", "1", "--pairs", "3", "--duration", "2s", "--json")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("run: %v\n%s", err, out)
@@ -321,7 +321,7 @@ func TestALostNodeMakesItsRowsInvalidAndTheRunGoesOn(t *testing.T) {
 	for _, topo := range []string{"mgr", "galera"} {
 		t.Run(topo, func(t *testing.T) {
 			u := newUser(t)
-			cmd, out := u.start("run", "latency-0.6ms", "--profile", "quick", "--topologies", topo+",single", "--pairs", "3", "--duration", "3s")
+			cmd, out := u.start("run", "latency-0.6ms", "--profile", "quick", "--topologies", topo+",single", "--pairs", "2", "--duration", "2s")
 			wait(t, 2*time.Minute, "a window", func() bool { return strings.Contains(u.events(), `"kind":"fault"`) })
 			u.killServer("n2")
 			err := cmd.Wait()
