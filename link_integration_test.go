@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/netem/netemtest"
 	"github.com/faultlab/faultlab/netem/netns"
@@ -25,7 +27,9 @@ import (
 // asked are the links that link show or shape show tells, by their ends.
 func (u *user) asked(args ...string) map[string]string {
 	u.t.Helper()
-	type shown struct{ Links []struct{ From, To, Asked string } }
+	type shown struct {
+		Links []struct{ From, To, Asked string }
+	}
 	text := u.must(append(args, "--json")...)
 	var all []shown
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
@@ -175,7 +179,9 @@ func TestANetworkThatFaultlabDidNotBuildIsShaped(t *testing.T) {
 	u := newUser(t)
 	n := netemtest.Network(t, 3)
 	place := []string{"--netns", filepath.Base(n[0].Netns), "--dev", n[0].Interface, "--to"}
-	set := func(more ...string) string { return u.must(append(append([]string{"shape", "set"}, place...), more...)...) }
+	set := func(more ...string) string {
+		return u.must(append(append([]string{"shape", "set"}, place...), more...)...)
+	}
 	const far = 40 * time.Millisecond
 	is := func(what string, to netem.Endpoint, shaped bool) {
 		t.Helper()
@@ -237,6 +243,37 @@ func TestANetworkThatFaultlabDidNotBuildIsShaped(t *testing.T) {
 
 // Rules stay behind when other tools are killed, and the next start says "File
 // exists".
+// Two that set the same interface would take each other's filters away.
+func TestShapesThatAreSetAtOnceAreOne(t *testing.T) {
+	u := newUser(t)
+	n := netemtest.Network(t, 4)
+	var all errgroup.Group
+	for _, to := range n[1:] {
+		all.Go(func() error {
+			out, code := u.run("shape", "set", "--netns", filepath.Base(n[0].Netns), "--dev", n[0].Interface, "--to", to.Addr.String(), "delay 30ms")
+			if code != 0 {
+				return fmt.Errorf("shape set to %s: exit %d\n%s", to.Name, code, out)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range n[1:] {
+		if d, ok := rtt(t, n[0], to); !ok || d < 29*time.Millisecond {
+			t.Errorf("round trip to %s is %v (%v), want at least 30ms", to.Name, d, ok)
+		}
+	}
+	if out := u.must("status"); strings.Count(out, "shape of") != 1 {
+		t.Errorf("more than one shape:\n%s", out)
+	}
+	u.must("shape", "clear", "--all")
+	if d, ok := rtt(t, n[0], n[1]); !ok || d > 29*time.Millisecond {
+		t.Errorf("after clear the round trip is %v (%v)", d, ok)
+	}
+}
+
 func TestReportedFault03AfterKillNineAShapeIsSetAgainOrCleanedAway(t *testing.T) {
 	u := newUser(t)
 	n := netemtest.Network(t, 2)

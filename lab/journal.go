@@ -90,7 +90,7 @@ func NewJournal(stateDir, name string) (*Journal, error) {
 
 // lockJournal opens the journal in dir and locks it without waiting.
 func lockJournal(dir string, flag int) (*Journal, error) {
-	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_RDWR|os.O_APPEND|flag, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_RDWR|os.O_APPEND|flag, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -250,13 +250,33 @@ func Labs(stateDir string) (map[string]bool, error) {
 		if hidden(de.Name()) {
 			continue
 		}
-		j, err := lockJournal(filepath.Join(stateDir, de.Name()), 0)
-		if err == nil {
-			j.file.Close()
+		alive, err := owned(filepath.Join(stateDir, de.Name()))
+		if err != nil {
+			return nil, err
 		}
-		labs[de.Name()] = errors.Is(err, ErrTaken)
+		labs[de.Name()] = alive
 	}
 	return labs, nil
+}
+
+// owned tells whether a living process holds the journal in dir. Anybody may
+// ask, so it only reads: the labs of root are alive for others too.
+func owned(dir string) (bool, error) {
+	f, err := os.Open(filepath.Join(dir, journalFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil // a folder of somebody's, or one that is just going
+	}
+	if err != nil {
+		return false, Hint(err, "it belongs to another user: sudo faultlab ...")
+	}
+	defer f.Close()
+	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return gone(f), nil // gone: somebody is removing it
 }
 
 // birth is longer than a lab's folder takes to get its name.

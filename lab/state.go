@@ -75,6 +75,9 @@ func LoadState(stateDir, name string) (State, error) {
 		return s, err
 	}
 	b, err := os.ReadFile(filepath.Join(stateDir, name, stateFile))
+	if errors.Is(err, os.ErrPermission) {
+		return s, Hint(fmt.Errorf("lab %s belongs to another user, and this file holds its password: %w", name, err), "sudo faultlab ...")
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		labs, lerr := Labs(stateDir)
 		if lerr != nil {

@@ -99,7 +99,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			c.up(), c.status(), c.sql(), c.link(), c.down(),
 			c.shape(),
 			c.load(), c.report(),
-			c.servers(), c.doctor(), c.clean(),
+			c.servers(), c.doctor(), c.clean(), help(),
 		},
 		Action: func(ctx *cli.Context) error {
 			if ctx.Args().Present() {
@@ -118,6 +118,26 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	prepare(app.Commands)
 	return app
+}
+
+// help is for people who type it in front of a command instead of --help
+// behind it.
+func help() *cli.Command {
+	return &cli.Command{
+		Name: "help", Usage: "what a command does, and its options", ArgsUsage: "[COMMAND [SUBCOMMAND]]",
+		Action: func(ctx *cli.Context) error {
+			words := ctx.Args().Slice()
+			path, commands := []string{ctx.App.Name}, ctx.App.Commands
+			for _, w := range words {
+				i := slices.IndexFunc(commands, func(k *cli.Command) bool { return k.Name == w })
+				if i < 0 {
+					return unknownCommand(strings.Join(path, " "), w, commands)
+				}
+				path, commands = append(path, w), commands[i].Subcommands
+			}
+			return ctx.App.RunContext(ctx.Context, append(path, "--help"))
+		},
+	}
 }
 
 // unknownCommand is the error for a name that none of the commands has; parent

@@ -150,6 +150,8 @@ func (c *command) clean() *cli.Command {
 				return err
 			}
 			done, err := lab.Clean(ctx.Context, lab.StateDir(), undo())
+			installs, ierr := servers(ctx).Clean()
+			done, err = append(done, installs...), errors.Join(err, ierr)
 			if ctx.Bool("json") {
 				if done == nil {
 					done = []string{}

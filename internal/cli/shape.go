@@ -125,6 +125,16 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 		return err
 	}
 	at.Emulator = kind.name
+	hold := func(ready func(int) error) error { return c.holdShape(ctx, name, at, kind, link, ready) }
+	if os.Getenv(backgroundEnv) != "" {
+		return c.background(ctx.Context, hold) // whoever started it has looked
+	}
+	// Until the shape is there for others to see: two would undo each other.
+	unlock, err := at.lock(ctx.Context)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	there, err := shapesAt(at)
 	if err != nil {
 		return err
@@ -143,9 +153,8 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 			return c.reshape(ctx, s.State, link)
 		}
 	}
-	hold := func(ready func(int) error) error { return c.holdShape(ctx, name, at, kind, link, ready) }
 	if ctx.Bool("foreground") {
-		return hold(func(int) error { return nil })
+		return hold(func(int) error { unlock(); return nil })
 	}
 	return c.background(ctx.Context, hold)
 }
@@ -315,6 +324,31 @@ type place struct {
 	netem.Endpoint
 	Emulator string
 	Dev, Ino uint64
+}
+
+// lock keeps others from shaping in the namespace until unlock, which may be
+// called twice. It waits for them as long as ctx lives. Locked is the namespace
+// itself, so nothing is left behind.
+func (p place) lock(ctx context.Context) (unlock func(), err error) {
+	f, err := os.Open(p.Netns)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+		case err == nil:
+			return func() { f.Close() }, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // findPlace finds the interface, and says what is not there.

@@ -84,15 +84,11 @@ func (s Store) Install(ctx context.Context, f lab.Flavor, report func(step strin
 	if err := checkSpace(filepath.Dir(root), installBytes); err != nil {
 		return Server{}, err
 	}
-	// With the lock held, these are an interrupted run's.
-	left, err := filepath.Glob(root + ".new-*")
-	if err != nil {
+	if _, err := removeHalfMade(root); err != nil {
 		return Server{}, err
 	}
-	for _, dir := range append(left, root) {
-		if err := removeRoot(dir); err != nil {
-			return Server{}, err
-		}
+	if err := removeRoot(root); err != nil {
+		return Server{}, err
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(root), filepath.Base(root)+".new-")
 	if err != nil {
@@ -108,6 +104,50 @@ func (s Store) Install(ctx context.Context, f lab.Flavor, report func(step strin
 	srv.Root = root
 	tell(report, fmt.Sprintf("%s %s is in %s", f, srv.Version, root))
 	return srv, nil
+}
+
+// removeHalfMade removes what interrupted installs have left beside a root, of
+// which the caller has the lock.
+func removeHalfMade(root string) (done []string, err error) {
+	left, err := filepath.Glob(root + ".new-*")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range left {
+		if err := removeRoot(dir); err != nil {
+			return done, err
+		}
+		done = append(done, dir)
+	}
+	return done, nil
+}
+
+// Clean removes what interrupted installs have left in the cache, and returns
+// the folders. It leaves alone what is being installed now.
+func (s Store) Clean() (done []string, err error) {
+	for _, f := range Installable() {
+		root, err := s.root(f)
+		if err != nil {
+			return done, err
+		}
+		if left, _ := filepath.Glob(root + ".new-*"); len(left) == 0 {
+			continue
+		}
+		unlock, err := tryLock(root + ".lock")
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		gone, err := removeHalfMade(root)
+		unlock()
+		done = append(done, gone...)
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
 }
 
 // suite is the recipe's, or the machine's own Debian suite where a recipe

@@ -264,3 +264,31 @@ func TestACopyHasTheContentsModesLinksAndHoles(t *testing.T) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
+
+func TestWhatAnInterruptedInstallLeftIsCleanedUnlessOneIsRunning(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	half := filepath.Join(s.Dir, "roots", "mysql.new-1")
+	whole := filepath.Join(s.Dir, "roots", "mysql")
+	for _, dir := range []string{half, whole} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock, err := tryLock(whole + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Clean(); err != nil || len(done) != 0 {
+		t.Errorf("during an install: cleaned %v, %v", done, err)
+	}
+	unlock()
+	if done, err := s.Clean(); err != nil || !slices.Equal(done, []string{half}) {
+		t.Errorf("cleaned %v, %v, want %s", done, err, half)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", half, err)
+	}
+	if _, err := os.Stat(whole); err != nil {
+		t.Error(err)
+	}
+}

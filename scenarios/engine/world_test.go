@@ -48,7 +48,7 @@ type world struct {
 	mu     sync.Mutex
 	at     Progress
 	states []state
-	opened int                   // emulators, and probers, that were not closed
+	opened int // emulators, and probers, that were not closed
 }
 
 // state is what links were put to at a time; nil faults is no emulator in the
@@ -139,7 +139,10 @@ func (w *world) nothingLeft(t *testing.T) {
 }
 
 // roundTrip of a pair as the links are now.
-func (w *world) roundTrip(a, b string) time.Duration { rtt, _ := w.linkAt(time.Now(), a, b); return rtt }
+func (w *world) roundTrip(a, b string) time.Duration {
+	rtt, _ := w.linkAt(time.Now(), a, b)
+	return rtt
+}
 
 // linkAt is the round trip of a pair at a time, and whether it was cut.
 func (w *world) linkAt(t time.Time, a, b string) (rtt time.Duration, cut bool) {
