@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/lab/server"
 	"github.com/faultlab/faultlab/netem/netns"
 	"github.com/faultlab/faultlab/results"
 )
@@ -485,6 +487,45 @@ func TestALabThatWasStartedCanBeUsedAndTakenDown(t *testing.T) {
 	u.nothingLeft()
 }
 
+func TestAKeptLabOutlivesItsRun(t *testing.T) {
+	u := newUser(t)
+	u.must("run", "latency-0.6ms", "--profile", "quick", "--topologies", "single", "--pairs", "1", "--duration", "1s", "--keep")
+	labs := u.labs()
+	if len(labs) != 1 {
+		t.Fatalf("after run --keep there are the labs %v, want one", labs)
+	}
+	if out := u.must("sql", labs[0], "n1", "SELECT COUNT(*) > 0 AS rows_ FROM sbtest.sbtest1"); !strings.Contains(out, "1") {
+		t.Errorf("the tables of the run are not there:\n%s", out)
+	}
+	if out := u.must("status", labs[0]); !strings.Contains(out, "n1") {
+		t.Errorf("status:\n%s", out)
+	}
+	u.must("down", "--all")
+	u.nothingLeft()
+}
+
+func TestALabInTheForegroundEndsWithCtrlC(t *testing.T) {
+	u := newUser(t)
+	name := "f" + fmt.Sprint(os.Getpid())
+	cmd, out := u.start("up", "single", "--name", name, "--foreground")
+	wait(t, time.Minute, "the lab", func() bool {
+		_, err := os.Stat(filepath.Join(u.state, "faultlab", "labs", name, "lab.json"))
+		return err == nil
+	})
+	u.must("sql", name, "n1", "SELECT 1")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("exit %d, want 130\n%s", cmd.ProcessState.ExitCode(), out)
+	}
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("it took %v to end", d)
+	}
+	u.nothingLeft()
+}
+
 // TestThePasswordOfALabIsNowhereToBeSeen: not in command lines, environments,
 // logs, option files or results.
 func TestThePasswordOfALabIsNowhereToBeSeen(t *testing.T) {
@@ -545,18 +586,35 @@ func TestAFailedStartCreatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netns.Delete(taken) })
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mysql, err := server.Store{}.Find(t.Context(), lab.MySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is mounted there hides a root in it.
+	cache, root := t.TempDir(), mysql.Root
 	for _, c := range []struct {
-		name string
-		args []string
-		want string
+		name    string
+		args    []string
+		want    string
+		machine string
 	}{
-		{"a namespace of that name is there", []string{"up", "async", "--name", fmt.Sprintf("x%d", os.Getpid())}, taken},
-		{"no server of the flavor", []string{"up", "async", "--name", "y"}, "faultlab servers install"},
+		{"a namespace of that name is there", []string{"up", "async", "--name", fmt.Sprintf("x%d", os.Getpid())}, taken, ""},
+		{"no server of the flavor", []string{"up", "async", "--name", "y"}, "faultlab servers install", "mount -t tmpfs tmpfs $XDG_CACHE_HOME"},
+		{"no TUN device", []string{"up", "async", "--name", "y", "--emulator", "user"}, "hint: modprobe -a tun", "mount -t tmpfs tmpfs /dev/net"},
+		{"a full disk for the data of a server", []string{"up", "single", "--name", "y", "--server-root", root}, "hint: free some space", "mount -t tmpfs -o size=40m tmpfs $XDG_CACHE_HOME"},
+		{"a full disk for a server root", []string{"servers", "install", "mysql"}, "hint: free some space", "mount -t tmpfs -o size=40m tmpfs $XDG_CACHE_HOME"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := u.command(c.args...)
-			if c.want != taken {
-				cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+t.TempDir())
+			if c.machine != "" {
+				// A machine that is so, for this program only.
+				cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", c.machine + ` && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+				cmd.Path = unshare
+				cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache)
 			}
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), c.want) {

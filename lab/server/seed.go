@@ -62,6 +62,9 @@ func (s Store) KeepSeed(ctx context.Context, name, what string, report func(step
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
+	if err := checkSpace(seeds, seedBytes); err != nil {
+		return "", err
+	}
 	tell(report, "initialising "+what+" (once)")
 	removeMatches(filepath.Join(seeds, ".new-*")) // an interrupted run's
 	tmp, err := os.MkdirTemp(seeds, ".new-")
@@ -74,6 +77,10 @@ func (s Store) KeepSeed(ctx context.Context, name, what string, report func(step
 	}
 	return path, os.Rename(filepath.Join(tmp, "data"), path)
 }
+
+// seedBytes is what a server needs while it initialises a data directory, and
+// a little more.
+const seedBytes = 256 << 20
 
 // SeedRevision tells apart seeds of one version that were made differently:
 // raise it when SeedSteps changes.
