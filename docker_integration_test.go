@@ -129,7 +129,7 @@ func (u *dockerUser) inspect() []byte {
 func TestTheMainJobMeasuresContainersToo(t *testing.T) {
 	u := newDockerUser(t)
 	cmd := u.command("run", "latency-0.6ms", "--provider", "docker", "--profile", "quick", "--topologies", "async,semisync,mgr,galera",
-		"--pairs", "2", "--duration", "2s", "--json")
+		"--pairs", "1", "--duration", "2s", "--json")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

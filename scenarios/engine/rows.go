@@ -81,6 +81,41 @@ func (m *measurement) bare() map[string]time.Duration {
 	return out
 }
 
+// slowBaseline tells which link's baseline, that all else is measured against,
+// is itself far slower than the path without emulator and what the baseline
+// adds to it: "" for none. What a busy machine adds is in every condition, so
+// it is a warning only.
+func (m *measurement) slowBaseline(bare map[string]time.Duration) string {
+	without := map[string][]float64{}
+	for _, w := range m.windows {
+		if w.condition == noEmulator {
+			for _, r := range w.longest().rtt {
+				without[r.From+" "+r.To] = append(without[r.From+" "+r.To], float64(r.P50))
+			}
+		}
+	}
+	if len(without) == 0 || m.net == nil {
+		return ""
+	}
+	var worst time.Duration
+	out := ""
+	for _, p := range m.net.pairs {
+		key := p[0] + " " + p[1]
+		ways := m.net.ways(moment{}, p)
+		if without[key] == nil || ways[0].Queues() || ways[1].Queues() {
+			continue
+		}
+		asked := time.Duration(stats.Median(without[key])) + ways[0].Delay + ways[1].Delay
+		allowed := m.plan.Measure.RTTTolerance + ways[0].Jitter + ways[1].Jitter
+		if over := bare[key] - asked; over > allowed && over > worst {
+			worst = over
+			out = fmt.Sprintf("the baseline's rtt %s to %s was %.3f ms: %.3f more than the %.3f of the path and the emulator together",
+				p[0], p[1], ms(bare[key]), ms(over), ms(asked))
+		}
+	}
+	return out
+}
+
 // judge lists why a window is not what it claims to be.
 func (m *measurement) judge(w window, bare map[string]time.Duration) []string {
 	out := slices.Clone(w.problems)
@@ -288,6 +323,8 @@ func (m *measurement) row(condition string, bare map[string]time.Duration, reaso
 	row.RTT = m.rtt(condition, used, bare)
 	if condition != scenarios.BaselineName {
 		row.VsBaseline = m.versus(scenarios.BaselineName, condition, reasons)
+	} else if slow := m.slowBaseline(bare); slow != "" {
+		row.Warnings = append(row.Warnings, slow)
 	}
 
 	why = unique(why)

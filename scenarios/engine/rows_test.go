@@ -351,3 +351,20 @@ func TestALinkToTheClientGivesSingleNoConditions(t *testing.T) {
 		}
 	})
 }
+
+func TestABaselineThatIsSlowerThanItsPathIsWarnedOf(t *testing.T) {
+	const path, lan = 20 * time.Microsecond, 100 * time.Microsecond
+	for _, c := range []struct {
+		bare time.Duration
+		warn bool
+	}{{path + lan, false}, {path + lan + 55*time.Microsecond, false}, {400 * time.Microsecond, true}} {
+		m := fixed(second(noEmulator, 1, 100, time.Millisecond, path), second("baseline", 1, 100, time.Millisecond, c.bare))
+		rows, _, _ := m.rows()
+		if got := strings.Contains(strings.Join(rows[0].Warnings, " "), "the baseline's rtt n1 to n2 was 0.400 ms: 0.280 more than"); got != c.warn {
+			t.Errorf("baseline of %v: warnings %v, want one: %v", c.bare, rows[0].Warnings, c.warn)
+		}
+		if !rows[0].Valid {
+			t.Errorf("baseline of %v is INVALID: %v", c.bare, rows[0].InvalidReasons)
+		}
+	}
+}
