@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +20,15 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/lab/docker/dockertest"
+	"github.com/faultlab/faultlab/netem"
+	"github.com/faultlab/faultlab/netem/netns"
 	"github.com/faultlab/faultlab/results"
 )
 
@@ -225,4 +230,149 @@ func TestKillNineOfALabOfContainersLeavesNothingThatCleanDoesNotRemove(t *testin
 			t.Fatalf("killed after %v", moment)
 		}
 	}
+}
+
+// TestContainersOfSomebodyElseAreShaped for two services of a Compose project
+// and a third container, none of which faultlab made.
+func TestContainersOfSomebodyElseAreShaped(t *testing.T) {
+	u := newDockerUser(t)
+	u.must("servers", "image", "mariadb")
+	images, err := u.docker.ImageList(t.Context(), image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", "faultlab/mariadb"))})
+	if err != nil || len(images) == 0 {
+		t.Fatalf("images: %v, %v", images, err)
+	}
+	prefix := fmt.Sprintf("somebody%d-", os.Getpid())
+	inner, outer := prefix+"inner", prefix+"outer"
+	for i, n := range []string{inner, outer} {
+		// Of two networks the interface has to be found, and in one there is IPv6.
+		six := i == 0
+		made, err := u.docker.NetworkCreate(t.Context(), n, network.CreateOptions{EnableIPv6: &six, IPAM: &network.IPAM{Config: []network.IPAMConfig{
+			{Subnet: fmt.Sprintf("10.213.%d.0/24", i)}, {Subnet: fmt.Sprintf("fd00:213:%d::/64", i)}}[:1+1-i]}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { u.docker.NetworkRemove(context.Background(), made.ID) })
+	}
+	ends := map[string]netem.Endpoint{}
+	look := func(name string) {
+		t.Helper()
+		c, err := u.docker.ContainerInspect(t.Context(), prefix+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := c.NetworkSettings.Networks[inner]
+		end := netem.Endpoint{Name: name, Netns: fmt.Sprintf("/proc/%d/ns/net", c.State.Pid)}
+		end.Addr, _ = netip.ParseAddr(e.IPAddress)
+		end.Addr6, _ = netip.ParseAddr(e.GlobalIPv6Address)
+		ends[name] = end
+	}
+	begin := func(name string) {
+		t.Helper()
+		if err := u.docker.ContainerStart(t.Context(), prefix+name, container.StartOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		look(name)
+	}
+	for _, name := range []string{"web", "db", "other"} {
+		config := &container.Config{Image: images[0].ID, Entrypoint: []string{"sleep", "600"}, Labels: map[string]string{
+			"com.docker.compose.project": prefix + "shop", "com.docker.compose.service": name}}
+		networks := &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{outer: {}}}
+		made, err := u.docker.ContainerCreate(t.Context(), config, nil, networks, nil, prefix+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			u.docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{Force: true})
+		})
+		if err := u.docker.NetworkConnect(t.Context(), inner, made.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		if name == "db" { // seen in one network only, and so by the second interface
+			if err := u.docker.NetworkDisconnect(t.Context(), outer, made.ID, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin(name)
+	}
+	const far = 30 * time.Millisecond
+	is := func(what, to string, shaped bool) {
+		t.Helper()
+		d, ok := rtt(t, ends["web"], ends[to])
+		took := dialTime(t, ends["web"], ends[to])
+		if !ok || (d >= far-time.Millisecond) != shaped || (took >= far-time.Millisecond) != shaped {
+			t.Errorf("%s: round trip to %s is %v (%v), a TCP connection took %v, want shaped: %v", what, to, d, ok, took, shaped)
+		}
+	}
+	set := func() string {
+		t.Helper()
+		return u.must("shape", "set", "--container", prefix+"web", "--to", prefix+"db", "delay 30ms", "--name", "web")
+	}
+	is("before", "db", false)
+	if out := set(); !strings.Contains(out, prefix+"db") || !strings.Contains(out, "undo: faultlab shape clear web") {
+		t.Errorf("shape set:\n%s", out)
+	}
+	is("after set", "db", true)
+	is("after set", "other", false)
+	if d, ok := rtt(t, ends["web"], netem.Endpoint{Name: "db", Addr6: ends["db"].Addr6}); !ok || d < far-time.Millisecond {
+		t.Errorf("by IPv6 the round trip is %v (%v)", d, ok)
+	}
+
+	// Started anew it is shaped again, also under another name for it.
+	stop := 0
+	if err := u.docker.ContainerRestart(t.Context(), prefix+"web", container.StopOptions{Timeout: &stop}); err != nil {
+		t.Fatal(err)
+	}
+	look("web")
+	wait(t, 10*time.Second, "the shape of the container that was started anew", func() bool {
+		d, ok := rtt(t, ends["web"], ends["db"])
+		return ok && d >= far-time.Millisecond
+	})
+	wait(t, 5*time.Second, "word of it", func() bool {
+		return strings.Contains(u.must("shape", "show"), "the container was started anew (times: 1)")
+	})
+	is("after the restart", "other", false)
+	u.must("shape", "clear", "web")
+	is("after clear", "db", false)
+
+	// By the names of the services, and killed.
+	u.must("shape", "set", "--compose", prefix+"shop", "--container", "web", "--to", "db:7777", "delay 30ms", "--name", "web")
+	if d, _ := rtt(t, ends["web"], ends["db"]); d >= far-time.Millisecond {
+		t.Errorf("only a port is shaped, and the round trip of other packets is %v", d)
+	}
+	if took := dialTime(t, ends["web"], ends["db"]); took < far-time.Millisecond {
+		t.Errorf("a connection to the port took %v", took)
+	}
+	kill(t, u.owner("web"))
+	if out, code := u.run("clean"); code != 0 || !strings.Contains(out, "web") {
+		t.Errorf("clean: exit %d\n%s", code, out)
+	}
+	is("after clean", "db", false)
+
+	for _, c := range []struct{ to, want string }{
+		{"nobody", "hint: running: "}, {prefix + "web", "itself"},
+	} {
+		if out, err := u.command("shape", "set", "--container", prefix+"web", "--to", c.to, "delay 1ms").CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("--to %s: %v\n%s", c.to, err, out)
+		}
+	}
+	u.nothingLeft()
+}
+
+// dialTime is how long a TCP connection from one place to a server at the other
+// takes.
+func dialTime(t *testing.T, from, to netem.Endpoint) time.Duration {
+	t.Helper()
+	var l net.Listener
+	err := netns.Do(to.Netns, func() (err error) { l, err = net.Listen("tcp", ":7777"); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	began := time.Now()
+	c, err := netns.Dial(t.Context(), from.Netns, "tcp", netip.AddrPortFrom(to.Addr, 7777).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	return time.Since(began)
 }

@@ -26,6 +26,10 @@ type State struct {
 	// Shape is set where this is no lab: the interface of somebody else's
 	// network that the owner shapes.
 	Shape *netem.Endpoint `json:"shape,omitempty"`
+	// Restarts counts how often the shaped container was started anew, and
+	// Since is when it was last shaped again: what it sent before was not.
+	Restarts int       `json:"restarts,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
 }
 
 // StateNode is one node, or the client, of a State.

@@ -43,12 +43,15 @@ from. A process stays behind that does it until shape clear.
 Examples:
    faultlab shape set --netns web --dev eth0 --to 10.0.0.5 'delay 10ms loss 1%'
    faultlab shape set --netns 4711 --dev eth0 --to 10.0.0.0/8:3306 --partition
-   faultlab shape set --netns web --dev eth0 --to '[2001:db8::]/32:3306' --rate 10mbit --dry-run`,
+   faultlab shape set --netns web --dev eth0 --to '[2001:db8::]/32:3306' --rate 10mbit --dry-run
+   faultlab shape set --container web --to db:3306 'delay 30ms'
+   faultlab shape set --compose shop --container web --to db --loss 1%`,
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "netns", Usage: "namespace: a name of ip netns, the number of a process in it, or its path: `NAME|PID`"},
-					&cli.StringFlag{Name: "container", Usage: "container instead of a namespace: `NAME`", Hidden: true},
+					&cli.StringFlag{Name: "container", Usage: "a Docker container instead, and then --dev may be left out: `NAME`"},
+					&cli.StringFlag{Name: "compose", Usage: "the names of --container and --to are services of this Docker Compose `PROJECT`"},
 					&cli.StringFlag{Name: "dev", Usage: "the `INTERFACE` that packets leave by"},
-					&cli.StringSliceFlag{Name: "to", Usage: "where they go: `CIDR[:PORT]` (repeatable)"},
+					&cli.StringSliceFlag{Name: "to", Usage: "where they go: `CIDR[:PORT]`, or with --container also NAME[:PORT] of a container (repeatable)"},
 					&cli.BoolFlag{Name: "incoming", Hidden: true},
 					&cli.StringFlag{Name: "name", Usage: "`NAME` of the shape (default: of device and namespace)"},
 					&cli.BoolFlag{Name: "foreground", Usage: "stay, and clear the shape on Ctrl-C"},
@@ -82,9 +85,10 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 	const outgoing = "shape acts on packets that leave --dev; to shape those that come in, shape the interface that they leave by"
 	asked, roundTrip, err := askedFor(ctx, strings.Join(ctx.Args().Slice(), " "))
 	switch {
-	case ctx.IsSet("container"):
-		return lab.Hint(usage("this build shapes no containers by name"),
-			"give its process: --netns $(docker inspect -f '{{.State.Pid}}' "+ctx.String("container")+")")
+	case ctx.IsSet("container") && ctx.IsSet("netns"):
+		return usage("--netns and --container are two ways to say the same: give one")
+	case ctx.IsSet("compose") && !ctx.IsSet("container"):
+		return lab.Hint(usage("--compose needs --container, a service of that project"), ctx.Command.HelpName+" --help shows how it is used")
 	case ctx.IsSet("incoming"):
 		return lab.Hint(usage("shape has no option --incoming"), outgoing)
 	case err != nil:
@@ -93,27 +97,24 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 		return lab.Hint(usage("rtt is there and back, and a shape acts on one direction"),
 			"write delay: --delay "+netem.FormatDuration(asked.Delay)+" is half of that rtt", outgoing)
 	}
-	for _, n := range []string{"netns", "dev", "to"} {
-		if !ctx.IsSet(n) || n != "to" && ctx.String(n) == "" {
-			return lab.Hint(usage("shape set needs --%s", n), ctx.Command.HelpName+" --help shows how it is used")
+	if n := ctx.String("name"); n != "" {
+		if err := lab.CheckName(n); err != nil {
+			return usage("--name: %s", err)
 		}
 	}
-	to, err := targets(ctx.StringSlice("to"))
+	find := namedPlace
+	if ctx.IsSet("container") {
+		find = containerPlace
+	}
+	at, link, err := find(ctx)
 	if err != nil {
 		return err
 	}
+	link.Impairment = asked
 	name := ctx.String("name")
 	if name == "" {
-		name = shapeName(ctx.String("dev"), ctx.String("netns"))
+		name = shapeName(at.Interface, at.Name)
 	}
-	if err := lab.CheckName(name); err != nil {
-		return usage("--name: %s", err)
-	}
-	at, err := findPlace(ctx.String("netns"), ctx.String("dev"))
-	if err != nil {
-		return err
-	}
-	link := netem.Link{From: at.Endpoint, To: to.endpoint(), Match: to, Impairment: asked}
 	if err := link.Validate(); err != nil {
 		return usage("%s", err)
 	}
@@ -157,6 +158,23 @@ func (c *command) shapeSet(ctx *cli.Context) error {
 		return hold(func(int) error { unlock(); return nil })
 	}
 	return c.background(ctx.Context, hold)
+}
+
+// namedPlace finds what --netns, --dev and --to name.
+func namedPlace(ctx *cli.Context) (at place, link netem.Link, err error) {
+	for _, n := range []string{"netns", "dev", "to"} {
+		if !ctx.IsSet(n) || n != "to" && ctx.String(n) == "" {
+			return at, link, lab.Hint(usage("shape set needs --%s", n), ctx.Command.HelpName+" --help shows how it is used")
+		}
+	}
+	to, err := targets(ctx.StringSlice("to"))
+	if err != nil {
+		return at, link, err
+	}
+	if at, err = findPlace(ctx.String("netns"), ctx.String("dev")); err != nil {
+		return at, link, err
+	}
+	return at, netem.Link{From: at.Endpoint, To: to.endpoint(), Match: to}, nil
 }
 
 // reshape changes or adds a link of a shape that another process owns.
@@ -213,7 +231,9 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 	if err := ready(exitOK); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	if err := c.followContainer(ctx.Context, j, b, s, at, []netem.Link{link}); err != nil {
+		return err
+	}
 	if ctx.Bool("foreground") {
 		return ctx.Err()
 	}
@@ -301,12 +321,16 @@ func (d destinations) endpoint() netem.Endpoint {
 		names = append(names, name)
 	}
 	e := netem.Endpoint{Name: strings.Join(names, ", ")}
-	if len(d) == 1 && d[0].Prefix.IsSingleIP() {
-		if a := d[0].Prefix.Addr(); a.Is4() {
-			e.Addr = a
-		} else {
-			e.Addr6 = a
+	for _, s := range d {
+		a, at := s.Prefix.Addr(), &e.Addr
+		if a.Is6() {
+			at = &e.Addr6
 		}
+		if !s.Prefix.IsSingleIP() || at.IsValid() && *at != a {
+			e.Addr, e.Addr6 = netip.Addr{}, netip.Addr{}
+			break
+		}
+		*at = a
 	}
 	return e
 }
@@ -324,6 +348,9 @@ type place struct {
 	netem.Endpoint
 	Emulator string
 	Dev, Ino uint64
+	// Of a container: what the user calls it, in which Compose project, and
+	// which interface he insists on.
+	Container, Project, Device string `json:",omitempty"`
 }
 
 // lock keeps others from shaping in the namespace until unlock, which may be
@@ -495,7 +522,10 @@ func shapes() ([]foreign, error) {
 		if err != nil {
 			continue // it has just gone
 		}
-		i := slices.IndexFunc(entries, func(e lab.Entry) bool { return e.Kind == undoPlace })
+		i := len(entries) - 1 // the last is where it is now
+		for i >= 0 && entries[i].Kind != undoPlace {
+			i--
+		}
 		if i < 0 {
 			continue
 		}
@@ -538,11 +568,14 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 		Netns  string `json:"netns"`
 		Device string `json:"dev"`
 		Alive  bool   `json:"alive"`
+		// Of a container that was started anew.
+		Restarts int       `json:"restarts,omitempty"`
+		Since    time.Time `json:"since,omitzero"`
 	}
 	out := []entry{}
 	var found []measured
 	for _, f := range all {
-		e := entry{Netns: f.Netns, Device: f.place.Interface, Alive: f.alive}
+		e := entry{Netns: f.Netns, Device: f.place.Interface, Alive: f.alive, Restarts: f.Restarts, Since: f.Since}
 		e.Links = []linkRow{}
 		if f.alive {
 			b, err := dialLinks(f.State)
@@ -594,6 +627,10 @@ func (c *command) shapeShow(ctx *cli.Context) error {
 		return err
 	}
 	for _, e := range out {
+		if e.Restarts > 0 {
+			fmt.Fprintf(c.stdout, "%s: the container was started anew (times: %d), and last shaped again at %s: what it sent before was not\n",
+				e.Name, e.Restarts, e.Since.Local().Format(time.TimeOnly))
+		}
 		if e.Overrun > 0 {
 			fmt.Fprintf(c.stdout, "%s: the emulator lost %d packets that nobody asked it to drop\n", e.Name, e.Overrun)
 		}
