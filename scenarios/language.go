@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/faultlab/faultlab/netem"
 )
@@ -94,6 +95,7 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		whole      part
 		schema     string
 		tolerance  ast.Node
+		expect     []claim
 	)
 	readSchema := func(n ast.Node) {
 		if schema = n.GetToken().Value; n.Type() != ast.IntegerType || schema != "1" {
@@ -117,6 +119,7 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		"measure":   func(n ast.Node) { whole.measure = n },
 		"profiles":  func(n ast.Node) { own = r.profiles(n) },
 		"published": func(n ast.Node) { s.Published = r.published(n) },
+		"expect":    r.list("expect", "[semisync.tps[+0.6ms] < semisync.tps]", func(n ast.Node) { expect = append(expect, r.expectation(n)...) }),
 	})
 	if seen == nil {
 		return nil
@@ -130,7 +133,59 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 	s.profiles, tolerance = r.resolve(whole, own)
 	r.tolerance(s, tolerance)
 	r.publishedFor(s, seen["published"])
+	for _, c := range expect {
+		r.claim(s, c)
+	}
 	return s
+}
+
+// claim is an expectation with its place.
+type claim struct {
+	Expectation
+	node ast.Node
+}
+
+func (r *reader) expectation(n ast.Node) []claim {
+	var text string
+	if r.text("expect", &text, nil)(n); text == "" {
+		return nil
+	}
+	e, err := ParseExpectation(text)
+	if wrong := (*ExpectError)(nil); errors.As(err, &wrong) {
+		r.inside(n, wrong.Column, "expect: "+wrong.Message, wrong.Hint)
+		return nil
+	}
+	return []claim{{e, n}}
+}
+
+// claim checks that the scenario has the rows that an expectation speaks of.
+func (r *reader) claim(s *Scenario, c claim) {
+	for _, ref := range c.References() {
+		has := ref.Condition == BaselineName
+		var names []string
+		for _, k := range s.Conditions {
+			has = has || k.Name == ref.Condition
+			names = append(names, k.Name)
+		}
+		switch {
+		case !slices.Contains(s.Topologies, ref.Topology):
+			r.inside(c.node, ref.column, fmt.Sprintf("expect: the scenario does not measure topology %s", ref.Topology), "it measures "+strings.Join(s.Topologies, ", "))
+		case !has:
+			r.inside(c.node, ref.column, fmt.Sprintf("expect: there is no condition %s", clip(ref.Condition)), Suggest(ref.Condition, append(names, BaselineName)))
+		case ref.Topology == "single" && ref.Condition != BaselineName:
+			r.inside(c.node, ref.column, "expect: single has no links between nodes and is measured as baseline only", "single."+ref.Figure)
+		}
+	}
+	s.Expect = append(s.Expect, c.Expectation)
+}
+
+// inside notes a problem within a text, where that is on one line.
+func (r *reader) inside(n ast.Node, column int, message, hint string) {
+	p := position(n)
+	if t := n.GetToken(); t != nil && (t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType) {
+		column++
+	}
+	r.at(p.Line, p.Column+column-1, message, hint)
 }
 
 func (r *reader) topologies(to *[]string) func(ast.Node) {

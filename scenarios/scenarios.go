@@ -24,7 +24,10 @@ type Plan struct {
 	Conditions []Condition
 	Workload   Workload
 	Measure    Measure
-	Published  []Published
+	// Expect are claims about what is measured; of those that the scenario
+	// makes, the ones about topologies that are left out are too.
+	Expect    []Expectation
+	Published []Published
 }
 
 // Condition is one state of the network, or one course of states.

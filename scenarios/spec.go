@@ -68,6 +68,7 @@ type Scenario struct {
 	Topologies  []string
 	Baseline    Condition
 	Conditions  []Condition
+	Expect      []Expectation
 	Published   []Published
 
 	profiles map[string]profile // complete: defaults and the file's own
@@ -164,6 +165,12 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 	}
 	if len(problems) > 0 {
 		return Plan{}, problems
+	}
+	for _, e := range s.Expect {
+		measured := func(r Reference) bool { return slices.Contains(plan.Topologies, r.Topology) }
+		if !slices.ContainsFunc(e.References(), func(r Reference) bool { return !measured(r) }) {
+			plan.Expect = append(plan.Expect, e)
+		}
 	}
 	return plan, nil
 }

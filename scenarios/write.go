@@ -27,6 +27,9 @@ func (p Plan) YAML() ([]byte, error) {
 	for _, c := range p.Conditions {
 		doc.Conditions = append(doc.Conditions, documentCondition{c.Name, links(c.Links), timeline(c)})
 	}
+	for _, e := range p.Expect {
+		doc.Expect = append(doc.Expect, e.Text)
+	}
 	if len(p.Published) > 0 {
 		// A file has one source for all of its figures.
 		doc.Published = &documentPublished{Source: p.Published[0].Source}
@@ -55,6 +58,7 @@ type document struct {
 	Conditions  []documentCondition        `yaml:"conditions,omitempty"`
 	Workload    struct{ Name string }      `yaml:"workload,flow"`
 	Profiles    map[string]documentProfile `yaml:"profiles"`
+	Expect      []string                   `yaml:"expect,omitempty"`
 	Published   *documentPublished         `yaml:"published,omitempty"`
 }
 

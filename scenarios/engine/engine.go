@@ -266,6 +266,7 @@ func (r *runner) save() error {
 		}
 	}
 	versusSingle(r.run.Rows, all)
+	r.run.Verdicts = verdicts(r.run, r.plan.Expect)
 	if err := r.Sink.Save(r.run); err != nil {
 		return fmt.Errorf("%w: %w", errSink, err)
 	}
