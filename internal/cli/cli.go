@@ -99,7 +99,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			c.run(), c.list(), c.show(), c.check(),
 			c.up(), c.status(), c.sql(), c.link(), c.down(),
 			c.shape(),
-			c.load(), c.report(),
+			c.load(), c.report(), c.compare(),
 			c.servers(), c.doctor(), c.clean(), help(),
 		},
 		Action: func(ctx *cli.Context) error {

@@ -145,6 +145,41 @@ func Floor(ratios []float64) (share float64, ok bool) {
 	return math.Expm1(max(math.Abs(lo), math.Abs(hi))), true
 }
 
+// Independent compares windows that have no neighbours in one another, as of two
+// runs: Welch's t on the logarithms. What a whole run differs by from another on
+// the same machine, with nothing changed, is not in the interval: it holds what
+// the windows of a run differ by.
+func Independent(before, after []float64) Comparison {
+	c := Comparison{Ratio: math.NaN(), Pairs: min(len(before), len(after)), Outcome: Inconclusive}
+	if m := Median(before); m > 0 {
+		c.Ratio = Median(after) / m
+	}
+	x, okX := logarithms(before)
+	y, okY := logarithms(after)
+	if !okX || !okY {
+		return c
+	}
+	mx, sx := stat.MeanStdDev(x, nil)
+	my, sy := stat.MeanStdDev(y, nil)
+	vx, vy := sx*sx/float64(len(x)), sy*sy/float64(len(y))
+	half := 0.0
+	if v := vx + vy; v > 0 {
+		nu := v * v / (vx*vx/float64(len(x)-1) + vy*vy/float64(len(y)-1))
+		half = distuv.StudentsT{Mu: 0, Sigma: 1, Nu: nu}.Quantile((1+confidence)/2) * math.Sqrt(v)
+	}
+	diff := my - mx
+	c.Ratio = math.Exp(diff)
+	c.CI, c.HasCI = [2]float64{math.Exp(diff - half), math.Exp(diff + half)}, true
+	switch {
+	case c.Pairs < MinClaim:
+	case c.CI[0] <= 1 && c.CI[1] >= 1:
+		c.Outcome = NotDetected
+	default:
+		c.Outcome = Detected
+	}
+	return c
+}
+
 // logarithms of xs. ok is false where an interval cannot be made of them.
 func logarithms(xs []float64) (logs []float64, ok bool) {
 	if len(xs) < MinInterval {

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/faultlab/faultlab/lab"
+	"github.com/faultlab/faultlab/results"
+	"github.com/faultlab/faultlab/results/report"
+	"github.com/faultlab/faultlab/results/store"
+)
+
+func (c *command) compare() *cli.Command {
+	return &cli.Command{
+		Name: "compare", Usage: "runs side by side: what differs, and whether that can be told from chance", ArgsUsage: "RUN RUN...",
+		Flags: []cli.Flag{
+			&cli.Float64Flag{Name: "fail-below", Usage: "exit 3 where a row's throughput is, beyond doubt, below this `SHARE` of the first run's, such as 0.95"},
+			jsonFlag,
+		},
+		Action: func(ctx *cli.Context) error {
+			if ctx.NArg() < 2 {
+				return lab.Hint(usage("compare needs two runs or more"), "RUN is the folder that faultlab run wrote its results to")
+			}
+			share := ctx.Float64("fail-below")
+			if ctx.IsSet("fail-below") && (share <= 0 || share > 10) {
+				return usage("--fail-below must be a share above 0, such as 0.95, not %g", share)
+			}
+			var runs []results.Run
+			for _, name := range ctx.Args().Slice() {
+				r, err := store.Load(name)
+				if errors.Is(err, fs.ErrNotExist) {
+					return lab.Hint(&exit{exitUsage, err}, "RUN is the folder that faultlab run wrote its results to")
+				}
+				if err != nil {
+					return err
+				}
+				runs = append(runs, r.Run)
+			}
+			k := report.Compare(runs)
+			var err error
+			if ctx.Bool("json") {
+				err = writeJSON(c.stdout, k)
+			} else {
+				err = report.CompareText(c.stdout, k, style(c.stdout))
+			}
+			if err != nil {
+				return err
+			}
+			if below := k.Below(share); len(below) > 0 {
+				for _, b := range below {
+					fmt.Fprintln(c.stderr, "below:", b)
+				}
+				return &exit{exitVerdict, nil}
+			}
+			return nil
+		},
+	}
+}
