@@ -105,6 +105,7 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 	seen := r.mapping(n, "the scenario", keys{
 		"schema":      readSchema,
 		"name":        r.text("name", &s.Name, checkName),
+		"group":       r.text("group", &s.Group, checkText("group", 40)),
 		"question":    r.text("question", &s.Question, checkText("question", 200)),
 		"description": r.text("description", &s.Description, checkText("description", 4000)),
 		"topologies":  r.topologies(&s.Topologies),

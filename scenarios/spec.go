@@ -63,6 +63,7 @@ var lan = Condition{
 // Scenario is a question as its file asks it, read and found possible.
 type Scenario struct {
 	Name        string
+	Group       string // of questions; "" is none of the shipped ones
 	Question    string
 	Description string
 	Topologies  []string

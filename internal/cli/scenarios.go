@@ -3,7 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
-	"text/tabwriter"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -20,6 +20,7 @@ func (c *command) list() *cli.Command {
 			}
 			type entry struct {
 				Name     string            `json:"name"`
+				Group    string            `json:"group"`
 				Question string            `json:"question"`
 				Profiles map[string]string `json:"profiles"` // name -> about how long it takes
 			}
@@ -29,7 +30,7 @@ func (c *command) list() *cli.Command {
 				if err != nil {
 					return err
 				}
-				e := entry{s.Name, s.Question, map[string]string{}}
+				e := entry{s.Name, s.Group, s.Question, map[string]string{}}
 				for _, p := range s.Profiles() {
 					plan, err := s.Resolve(p, scenarios.Overrides{})
 					if err != nil {
@@ -42,12 +43,27 @@ func (c *command) list() *cli.Command {
 			if ctx.Bool("json") {
 				return writeJSON(c.stdout, out)
 			}
-			w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "SCENARIO\tQUICK\tSTANDARD\tPAPER\tQUESTION")
+			longest := len("  SCENARIO")
+			var groups []string
 			for _, e := range out {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, e.Profiles["quick"], e.Profiles["standard"], e.Profiles["paper"], e.Question)
+				longest = max(longest, len("  "+e.Name))
+				if !slices.Contains(groups, e.Group) {
+					groups = append(groups, e.Group)
+				}
 			}
-			return w.Flush()
+			line := func(name string, quick, standard, paper, question string) {
+				fmt.Fprintf(c.stdout, "%-*s  %-7s  %-8s  %-6s  %s\n", longest, name, quick, standard, paper, question)
+			}
+			line("SCENARIO", "QUICK", "STANDARD", "PAPER", "QUESTION")
+			for _, g := range groups {
+				fmt.Fprintf(c.stdout, "\n%s\n", g)
+				for _, e := range out {
+					if e.Group == g {
+						line("  "+e.Name, e.Profiles["quick"], e.Profiles["standard"], e.Profiles["paper"], e.Question)
+					}
+				}
+			}
+			return nil
 		},
 	}
 }
