@@ -202,7 +202,7 @@ func TestALabOfContainersCanBeUsedAndTakenDown(t *testing.T) {
 // TestKillNineOfALabOfContainersLeavesNothingThatCleanDoesNotRemove kills at
 // random moments.
 func TestKillNineOfALabOfContainersLeavesNothingThatCleanDoesNotRemove(t *testing.T) {
-	kills := 3
+	kills := 2
 	if os.Getenv("FAULTLAB_KILLS") != "" {
 		fmt.Sscan(os.Getenv("FAULTLAB_KILLS"), &kills)
 	}
