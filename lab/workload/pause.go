@@ -37,6 +37,7 @@ func (r *Runner) Pause(ctx context.Context) error {
 
 // Resume ends a Pause. Without one it does nothing.
 func (r *Runner) Resume() {
+	r.resumed.Store(int64(r.now()))
 	if resumed := r.paused.Swap(nil); resumed != nil {
 		close(*resumed)
 	}

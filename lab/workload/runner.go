@@ -29,6 +29,15 @@ type Options struct {
 	// Threads is how many sessions run transactions at the same time, each one
 	// after another without pause. 0 is 1.
 	Threads int
+	// Rate makes it an open loop: transactions arrive as they are due, wait for
+	// a free thread, and their latency counts from when they were due. Without
+	// one each thread runs one after another: a closed loop.
+	Rate Rate
+	// Arrivals is how they arrive at that rate; "" is Exponential.
+	Arrivals Arrivals
+	// Queue is how many may wait for a thread; more are dropped. 0 is
+	// DefaultQueue.
+	Queue int
 	// Seed makes the load's random choices repeatable. 0 draws one.
 	Seed uint64
 	// Interval is the length of a Sample. 0 is a second.
@@ -55,6 +64,13 @@ type Runner struct {
 	paused    atomic.Pointer[chan struct{}] // not nil: closed to resume
 	measuring sync.Mutex
 
+	// Of an open loop.
+	arrivals       chan time.Duration // when each was due; nil in a closed loop
+	dropped        atomic.Int64
+	scheduled      atomic.Int64 // when the first window began: the rate's own 0
+	scheduleLength atomic.Int64
+	resumed        atomic.Int64 // when the last pause ended
+
 	live struct {
 		sync.Mutex
 		at  time.Duration
@@ -75,6 +91,13 @@ func Start(ctx context.Context, d Driver, t Target, opt Options) (*Runner, error
 		opt.Interval = time.Second
 	}
 	r := &Runner{driver: d, opt: opt, epoch: time.Now(), stop: make(chan struct{})}
+	if len(opt.Rate) > 0 {
+		if opt.Queue <= 0 {
+			opt.Queue = DefaultQueue
+		}
+		r.arrivals = make(chan time.Duration, opt.Queue)
+		r.scheduled.Store(int64(longest)) // not yet
+	}
 	r.ctx, r.cut = context.WithCancel(context.WithoutCancel(ctx))
 	t.Dial = t.dialUntil(r.ctx)
 	r.target = t
@@ -100,6 +123,9 @@ func Start(ctx context.Context, d Driver, t Target, opt Options) (*Runner, error
 	}
 	for _, w := range r.workers {
 		r.running.Go(w.loop)
+	}
+	if r.arrivals != nil {
+		r.running.Go(r.arrive)
 	}
 	return r, nil
 }
@@ -163,6 +189,11 @@ func (r *Runner) Measure(ctx context.Context, d time.Duration) (Window, error) {
 	defer r.measuring.Unlock()
 
 	begin := r.now()
+	if r.scheduled.Load() == int64(longest) {
+		r.scheduleLength.Store(int64(d))
+		r.scheduled.Store(int64(begin))
+	}
+	dropped := r.dropped.Load()
 	span := span{begin: begin, end: begin + d, interval: r.opt.Interval}
 	for _, w := range r.workers {
 		w.record(span)
@@ -183,6 +214,13 @@ func (r *Runner) Measure(ctx context.Context, d time.Duration) (Window, error) {
 			s.P50, s.P95 = quantile(second, 50), quantile(second, 95)
 			s.P99, s.Max = quantile(second, 99), time.Duration(second.Max())*time.Microsecond
 			win.Latency.Merge(second)
+		}
+		if r.arrivals != nil {
+			s.Queue = len(r.arrivals)
+			total := r.dropped.Load()
+			s.Dropped, dropped = total-dropped, total
+			win.Dropped += s.Dropped
+			win.Queue = max(win.Queue, s.Queue)
 		}
 		win.Transactions += s.Transactions
 		win.Retries += s.Retries

@@ -21,6 +21,8 @@ const (
 	openTimeout = 15 * time.Second
 	// idle is the value of worker.since outside transactions.
 	idle = -1
+	// closed is the value of due in a closed loop: begin at once.
+	closed = -1
 )
 
 // worker is one thread of the load.
@@ -87,7 +89,14 @@ func (w *worker) loop() {
 			w.reopen()
 			continue
 		}
-		if !w.transaction() {
+		due := time.Duration(closed)
+		if w.r.arrivals != nil {
+			var ok bool
+			if due, ok = w.await(); !ok {
+				continue
+			}
+		}
+		if !w.transaction(due) {
 			w.failures++
 			w.rest()
 			w.pause(backoff(w.failures, firstFailure, lastFailure))
@@ -116,9 +125,13 @@ func (w *worker) reopen() {
 }
 
 // transaction runs one transaction to its end, and reports whether that was its
-// commit. It leaves no session behind that is not fit for the next one.
-func (w *worker) transaction() bool {
+// commit. It leaves no session behind that is not fit for the next one. due is
+// when it should have begun, or closed.
+func (w *worker) transaction(due time.Duration) bool {
 	begin := w.work()
+	if due != closed {
+		begin = due
+	}
 	for attempt := 1; ; attempt++ {
 		sent, err := w.session.Transaction(w.r.ctx)
 		end := w.r.now()

@@ -80,6 +80,9 @@ type Sample struct {
 	Reconnects   int64 // connections opened anew
 	P50, P95     time.Duration
 	P99, Max     time.Duration
+	// Of an open loop.
+	Queue   int   // transactions that were due and waited for a thread, at the end
+	Dropped int64 // that found the queue full
 }
 
 // Window is what was recorded between the start and the end of one
@@ -94,6 +97,11 @@ type Window struct {
 	Errors  map[string]int64
 	Retries int64
 	Unknown int64
+	// Queue is the longest of its samples' queues, and Dropped is what found
+	// it full, of an open loop. Transactions that still wait at the end are in
+	// no window's latencies.
+	Queue   int
+	Dropped int64
 	// Kinds are the window's transactions by their kind, in the order of their
 	// names. It is empty where all are alike.
 	Kinds []Kind

@@ -158,3 +158,16 @@ func TestLostProbesAreJudgedByWhatWasAsked(t *testing.T) {
 		}
 	}
 }
+
+func TestALoadThatStandsStillBehindACutIsAResult(t *testing.T) {
+	still := second("+0.6ms", 1, 0, time.Millisecond, 0)
+	still.load.Busy = 0.3
+	for _, cut := range []bool{false, true} {
+		m := fixed(still)
+		m.plan.Conditions[0].Links = []scenarios.LinkRule{{From: "n1", To: "nodes", Impairment: netem.Impairment{Partition: cut}}}
+		got := strings.Join(m.judge(m.windows[0], nil), "; ")
+		if none := !strings.Contains(got, "no transaction") && !strings.Contains(got, "threads busy"); none != cut {
+			t.Errorf("cut %v: %s", cut, got)
+		}
+	}
+}
