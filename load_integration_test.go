@@ -206,6 +206,27 @@ func TestEveryOLTPWorkloadRunsOnAServerInBothProtocols(t *testing.T) {
 	l.measure("oltp_read_write", append(size, "--point-selects", "2", "--range-selects", "off", "--index-updates", "3", "--delete-inserts", "0")...)
 	l.measure("oltp_read_write", append(size, "--skip-trx", "on", "--delete-inserts", "0")...)
 
+	// An open loop, and a sweep of connections.
+	var open struct {
+		TPS     float64 `json:"tps"`
+		Rate    string  `json:"rate"`
+		Dropped int64   `json:"dropped"`
+	}
+	out := l.load("oltp_point_select", "run", append(size, "--threads", "8", "--rate", "100", "--time", "3s", "--json")...)
+	if err := json.Unmarshal([]byte(out), &open); err != nil || open.TPS < 70 || open.TPS > 130 || open.Rate != "100" || open.Dropped != 0 {
+		t.Errorf("open loop: %v\n%s", err, out)
+	}
+	var sweep struct {
+		Sweep []struct {
+			Threads int     `json:"threads"`
+			TPS     float64 `json:"tps"`
+		} `json:"sweep"`
+	}
+	out = l.load("oltp_point_select", "run", "--tables", "2", "--table-size", "3000", "--sweep", "1,300", "--time", "1s", "--json")
+	if err := json.Unmarshal([]byte(out), &sweep); err != nil || len(sweep.Sweep) != 2 || sweep.Sweep[1].Threads != 300 || sweep.Sweep[1].TPS <= 0 {
+		t.Errorf("sweep: %v\n%s", err, out)
+	}
+
 	// What delete and insert did is mended.
 	if _, code := l.run("load", "oltp_read_write", "prepare", "--lab", l.name, "--tables", "2", "--table-size", "3000"); code != 1 {
 		t.Errorf("tables with rows of oltp_insert: exit %d, want 1", code)

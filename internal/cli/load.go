@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -30,6 +33,10 @@ func (c *command) load() *cli.Command {
 			&cli.StringFlag{Name: "lab", Usage: "the writer of this `LAB` instead of a DSN"},
 			&cli.StringFlag{Name: "node", Usage: "this `NODE` of the lab instead of its writer"},
 			&cli.IntFlag{Name: "threads", Value: 1, Usage: "`N`umber of connections"},
+			&cli.StringFlag{Name: "sweep", Usage: "one measurement for each number of connections: `N,N,...`, such as 1,2,4,8"},
+			&cli.StringFlag{Name: "rate", Usage: "transactions that arrive a second, whatever the server does (an open loop): `RATE` such as 500, 100..2000 (rising) or 100,200,400 (in steps)"},
+			&cli.StringFlag{Name: "arrivals", Value: string(workload.Exponential), Usage: "how they arrive at that rate: `exponential|fixed`"},
+			&cli.IntFlag{Name: "queue", Value: workload.DefaultQueue, Usage: "how many may wait for a connection at that rate, more are dropped: `N`"},
 			&cli.DurationFlag{Name: "time", Value: 10 * time.Second, Usage: "`D`uration of the measurement"},
 			&cli.DurationFlag{Name: "warmup-time", Usage: "`D`uration of load before it, discarded"},
 			&cli.DurationFlag{Name: "report-interval", Usage: "print a line every `D` (0: none)"},
@@ -154,47 +161,130 @@ func (c *command) prepareLoad(ctx *cli.Context, d workload.Driver, t workload.Ta
 }
 
 func (c *command) runLoad(ctx *cli.Context, d workload.Driver, t workload.Target) error {
-	length, interval := ctx.Duration("time"), ctx.Duration("report-interval")
-	if length <= 0 {
-		return usage("--time must be longer than nothing")
+	opt, err := loadOptions(ctx)
+	if err != nil {
+		return err
 	}
-	opt := workload.Options{Threads: ctx.Int("threads"), Seed: ctx.Uint64("rand-seed"), Interval: interval}
-	if opt.Threads < 1 {
-		return usage("--threads must be at least 1")
+	sweep := []int{ctx.Int("threads")}
+	if ctx.IsSet("sweep") {
+		if sweep, err = sweepOf(ctx); err != nil {
+			return err
+		}
 	}
+	var results []loadJSON
+	for _, threads := range sweep {
+		opt.Threads = threads
+		w, err := c.measureLoad(ctx, d, t, opt)
+		if err == nil || w.Transactions > 0 {
+			results = append(results, loadResult(d, opt, w))
+			if !ctx.Bool("json") && !ctx.IsSet("sweep") {
+				fmt.Fprint(c.stdout, workload.FormatSummary(w))
+				if d, ok := d.(*tpcc.Driver); ok {
+					fmt.Fprint(c.stdout, newOrders(d, w))
+				}
+			}
+		}
+		if err != nil {
+			// What was measured until then is not lost.
+			return errors.Join(err, c.tellLoad(ctx, results))
+		}
+	}
+	return c.tellLoad(ctx, results)
+}
+
+// loadOptions reads what a load is to be, but for its threads.
+func loadOptions(ctx *cli.Context) (workload.Options, error) {
+	opt := workload.Options{Seed: ctx.Uint64("rand-seed"), Interval: ctx.Duration("report-interval"), Arrivals: workload.Arrivals(ctx.String("arrivals")), Queue: ctx.Int("queue")}
+	switch {
+	case ctx.Duration("time") <= 0:
+		return opt, usage("--time must be longer than nothing")
+	case ctx.Int("threads") < 1:
+		return opt, usage("--threads must be at least 1")
+	case ctx.IsSet("threads") && ctx.IsSet("sweep"):
+		return opt, usage("--threads is one number of connections and --sweep several: give one of them")
+	case !ctx.IsSet("rate") && (ctx.IsSet("arrivals") || ctx.IsSet("queue")):
+		return opt, lab.Hint(usage("--arrivals and --queue are of a load that has a --rate"), "such as --rate 500")
+	case opt.Arrivals != workload.Exponential && opt.Arrivals != workload.Fixed:
+		return opt, usage("--arrivals %s is not exponential or fixed", opt.Arrivals)
+	case opt.Queue < 1 || opt.Queue > 10_000_000:
+		return opt, usage("--queue must be 1 to 10000000, not %d", opt.Queue)
+	}
+	if ctx.IsSet("rate") {
+		var err error
+		if opt.Rate, err = workload.ParseRate(ctx.String("rate")); err != nil {
+			return opt, lab.Hint(usage("--%s", err), "write 500, 100..2000 (rising) or 100,200,400 (in steps): transactions a second")
+		}
+	}
+	return opt, nil
+}
+
+func sweepOf(ctx *cli.Context) ([]int, error) {
+	var out []int
+	for _, s := range strings.Split(ctx.String("sweep"), ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 1 || n > 100_000 {
+			return nil, lab.Hint(usage("--sweep: %q is not a number of connections", s), "such as --sweep 1,2,4,8,16")
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// measureLoad is one measurement, its lines shown as they come.
+func (c *command) measureLoad(ctx *cli.Context, d workload.Driver, t workload.Target, opt workload.Options) (workload.Window, error) {
+	interval := opt.Interval
 	var elapsed time.Duration
 	opt.OnSample = func(s workload.Sample) {
 		elapsed += s.Length
 		if interval > 0 {
-			fmt.Fprintln(c.stderr, workload.FormatInterval(elapsed, opt.Threads, s))
+			line := workload.FormatInterval(elapsed, opt.Threads, s)
+			if len(opt.Rate) > 0 {
+				line += fmt.Sprintf(" queue: %d dropped/s: %.2f", s.Queue, float64(s.Dropped)/s.Length.Seconds())
+			}
+			fmt.Fprintln(c.stderr, line)
 		}
 	}
 	r, err := workload.Start(ctx.Context, d, t, opt)
 	if err != nil {
-		return err
+		return workload.Window{}, err
 	}
 	defer r.Stop()
 	if warmup := ctx.Duration("warmup-time"); warmup > 0 {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return workload.Window{}, ctx.Err()
 		case <-time.After(warmup):
 		}
 	}
-	w, err := r.Measure(ctx.Context, length)
-	if w.Transactions > 0 || err == nil {
-		if ctx.Bool("json") {
-			if jerr := writeJSON(c.stdout, loadResult(d, opt.Threads, w)); jerr != nil {
-				return jerr
-			}
-		} else {
-			fmt.Fprint(c.stdout, workload.FormatSummary(w))
-			if d, ok := d.(*tpcc.Driver); ok {
-				fmt.Fprint(c.stdout, newOrders(d, w))
-			}
-		}
+	return r.Measure(ctx.Context, ctx.Duration("time"))
+}
+
+// tellLoad writes what is not told yet: the document, or the table of a sweep.
+func (c *command) tellLoad(ctx *cli.Context, all []loadJSON) error {
+	sweep := ctx.IsSet("sweep")
+	switch {
+	case len(all) == 0:
+		return nil
+	case ctx.Bool("json") && sweep:
+		return writeJSON(c.stdout, struct {
+			Sweep []loadJSON `json:"sweep"`
+		}{all})
+	case ctx.Bool("json"):
+		return writeJSON(c.stdout, all[0])
+	case !sweep:
+		return nil
 	}
-	return err
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "THREADS\tTPS\tp50 ms\tp95 ms\tp99 ms\tmax ms\tERRORS\tRETRIES\tBUSY\t")
+	for _, r := range all {
+		errs := r.Unknown
+		for _, n := range r.Errors {
+			errs += n
+		}
+		fmt.Fprintf(w, "%d\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f\t%d\t%d\t%.0f%%\t\n",
+			r.Threads, r.TPS, r.LatencyMS.P50, r.LatencyMS.P95, r.LatencyMS.P99, r.LatencyMS.Max, errs, r.Retries, 100*r.Busy)
+	}
+	return w.Flush()
 }
 
 // loadJSON is what `load run --json` prints.
@@ -209,6 +299,11 @@ type loadJSON struct {
 	Errors       map[string]int64 `json:"errors"`
 	Unknown      int64            `json:"unknown_outcomes"`
 	Busy         float64          `json:"busy"`
+
+	// Of an open loop only: the most that waited, and what found no room.
+	Rate    string `json:"rate,omitempty"`
+	Queue   int    `json:"queue,omitempty"`
+	Dropped int64  `json:"dropped,omitempty"`
 
 	// Of tpcc only.
 	Warehouses         int                 `json:"warehouses,omitempty"`
@@ -240,11 +335,11 @@ func latencies(h *hdrhistogram.Histogram) latencyJSON {
 	return latencyJSON{Avg: h.Mean() / 1000, P50: at(50), P95: at(95), P99: at(99), Max: float64(h.Max()) / 1000}
 }
 
-func loadResult(d workload.Driver, threads int, w workload.Window) loadJSON {
+func loadResult(d workload.Driver, opt workload.Options, w workload.Window) loadJSON {
 	out := loadJSON{
-		Workload: d.Name(), Threads: threads, Seconds: w.End.Sub(w.Start).Seconds(),
+		Workload: d.Name(), Threads: opt.Threads, Seconds: w.End.Sub(w.Start).Seconds(),
 		Transactions: w.Transactions, TPS: w.TPS(), Retries: w.Retries, Errors: w.Errors, Unknown: w.Unknown, Busy: w.Busy,
-		LatencyMS: latencies(w.Latency),
+		LatencyMS: latencies(w.Latency), Rate: opt.Rate.String(), Queue: w.Queue, Dropped: w.Dropped,
 	}
 	if d, ok := d.(*tpcc.Driver); ok {
 		out.Warehouses, out.Scale, out.NewOrdersPerMinute = d.Warehouses, d.Scale, tpcc.NewOrdersPerMinute(w)

@@ -57,6 +57,19 @@ func ParseRate(s string) (Rate, error) {
 	return out, nil
 }
 
+// String is the form that ParseRate reads, "" for none.
+func (r Rate) String() string {
+	var out []string
+	for _, p := range r {
+		s := strconv.FormatFloat(p.From, 'g', -1, 64)
+		if p.To != p.From {
+			s += ".." + strconv.FormatFloat(p.To, 'g', -1, 64)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ",")
+}
+
 // at is the rate at a time of a window of that length; before and after it, as
 // at its ends.
 func (r Rate) at(t, length time.Duration) float64 {

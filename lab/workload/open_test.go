@@ -148,6 +148,9 @@ func TestARateRisesAndSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if rate.String() != c.text {
+				t.Errorf("%s is written as %s", c.text, rate)
+			}
 			r := start(t, &fake{transact: takes(100 * time.Microsecond)}, Options{Threads: 4, Rate: rate, Arrivals: Fixed})
 			time.Sleep(3 * time.Second) // a warm-up is at the first rate
 			w := measure(t, r, 6*time.Second)

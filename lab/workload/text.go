@@ -52,6 +52,10 @@ func FormatSummary(w Window) string {
 	count("errors:", total.Errors)
 	count("unknown outcomes:", w.Unknown)
 	count("reconnects:", total.Reconnects)
+	if w.Queue > 0 || w.Dropped > 0 {
+		count("dropped (queue full):", w.Dropped)
+		fmt.Fprintf(&b, "    %-36s %d\n", "longest queue:", w.Queue)
+	}
 
 	fmt.Fprintf(&b, "\nGeneral statistics:\n")
 	fmt.Fprintf(&b, "    %-36s %.4fs\n", "total time:", length.Seconds())

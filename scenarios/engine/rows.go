@@ -387,10 +387,12 @@ func (m *measurement) rtt(condition string, used []window, bare map[string]time.
 				if r.From != p[0] || r.To != p[1] {
 					continue
 				}
-				own = append(own, ms(r.P50))
-				p99s = append(p99s, ms(r.P99))
 				out.Probes += r.Sent
 				out.Lost += r.Lost
+				if r.Sent > r.Lost { // a link that was cut has no round trip
+					own = append(own, ms(r.P50))
+					p99s = append(p99s, ms(r.P99))
+				}
 			}
 		}
 		p50s = append(p50s, own...)
