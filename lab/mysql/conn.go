@@ -48,6 +48,17 @@ func OpenNode(c *lab.Cluster, n lab.Node, timeout time.Duration) (*sql.DB, error
 	return Open(n.Addr(), c.Credentials, c.Client().Dial, timeout)
 }
 
+var errorLine = regexp.MustCompile(`(?m)\[ERROR\] (?:\[[^\]\n]*\] )*(.+)$`)
+
+// complaint is the first error in a server's log, after a colon. Those that
+// follow, such as that it gives up, are its consequence.
+func complaint(log string) string {
+	if m := errorLine.FindStringSubmatch(log); m != nil {
+		return ": " + strings.TrimRight(m[1], ". \r")
+	}
+	return ""
+}
+
 // WaitReady asks the node's server until it answers a query, it has ended, or
 // ctx is over. Nothing is slept for but the pause between two questions.
 func WaitReady(ctx context.Context, c *lab.Cluster, n lab.Node) error {
@@ -59,7 +70,7 @@ func WaitReady(ctx context.Context, c *lab.Cluster, n lab.Node) error {
 	return Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
 		case <-n.Done():
-			return false, fmt.Errorf("server of %s ended while it was starting; the end of its log:\n%s", n.Name(), n.Log(2000))
+			return false, fmt.Errorf("server of %s ended while it was starting%s; the end of its log:\n%s", n.Name(), complaint(n.Log(20_000)), n.Log(2000))
 		default:
 		}
 		var one int

@@ -144,3 +144,17 @@ func TestStatusWordsAreNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestTheReasonWhyAServerEndedIsTheFirstErrorOfItsLog(t *testing.T) {
+	for _, c := range []struct{ log, want string }{
+		{"2026-12-01T14:35:13.517937Z 0 [System] [MY-013602] [Server] Channel mysql_main configured.\n" +
+			"2026-12-01T14:35:13.551200Z 0 [ERROR] [MY-000067] [Server] unknown variable 'no_such_variable=1'.\n" +
+			"2026-12-01T14:35:13.559675Z 0 [ERROR] [MY-010119] [Server] Aborting\n", ": unknown variable 'no_such_variable=1'"},
+		{"2026-12-01 14:35:13 0 [ERROR] /usr/sbin/mariadbd: unknown variable 'x=1'\n", ": /usr/sbin/mariadbd: unknown variable 'x=1'"},
+		{"faultlab: the server of n1 ended: exit status 1\n", ""},
+	} {
+		if got := complaint(c.log); got != c.want {
+			t.Errorf("got %q, want %q, of\n%s", got, c.want, c.log)
+		}
+	}
+}
