@@ -142,6 +142,9 @@ type Cluster struct {
 	Lab
 	Topology    string
 	Credentials Credentials
+	// Settings are server variables, by their names in option files, that take
+	// the place of the topology's own.
+	Settings map[string]string
 }
 
 // Node returns the node of that name.

@@ -68,11 +68,14 @@ type Workload struct {
 
 // Row is one topology under one condition: its valid windows together.
 type Row struct {
-	Topology  string  `json:"topology"`
-	Condition string  `json:"condition"`
-	Threads   int     `json:"threads"`
-	Windows   int     `json:"windows"` // valid windows, that the figures are made of
-	TPS       float64 `json:"tps"`     // median of the windows
+	Topology  string `json:"topology"`
+	Variant   string `json:"variant,omitempty"` // of settings, where the scenario has several
+	Condition string `json:"condition"`
+	Threads   int    `json:"threads"`
+	// Settings are the server variables that the scenario sets, by name.
+	Settings map[string]string `json:"settings,omitempty"`
+	Windows  int               `json:"windows"` // valid windows, that the figures are made of
+	TPS      float64           `json:"tps"`     // median of the windows
 	// TPSCI95 is a 95% interval over windows, null with fewer than
 	// 3 of them.
 	TPSCI95    *[2]float64        `json:"tps_ci95"`
@@ -141,6 +144,7 @@ type Stability struct {
 // lab without emulator.
 type Observer struct {
 	Topology    string  `json:"topology"`
+	Variant     string  `json:"variant,omitempty"`
 	Ratio       Ratio   `json:"ratio"`
 	EmulatorCPU float64 `json:"emulator_cpu"` // in the LAN baseline, share of one processor
 }
@@ -155,6 +159,7 @@ type Verdict struct {
 // Lab describes one cluster that was measured.
 type Lab struct {
 	Topology string    `json:"topology"`
+	Variant  string    `json:"variant,omitempty"`
 	Server   string    `json:"server"` // "mysql 9.7.4"
 	ReadyS   float64   `json:"ready_s"`
 	Steps    []Step    `json:"steps"`
@@ -179,6 +184,7 @@ type LabNode struct {
 // Window is one timed measurement of one topology under one condition.
 type Window struct {
 	Topology  string  `json:"topology"`
+	Variant   string  `json:"variant,omitempty"`
 	Condition string  `json:"condition"`
 	Pair      int     `json:"pair"` // counted from 1 within the topology
 	Start     float64 `json:"start_s"`
@@ -199,6 +205,7 @@ type Window struct {
 type Sample struct {
 	Time      time.Time `json:"time"`
 	Topology  string    `json:"topology"`
+	Variant   string    `json:"variant,omitempty"`
 	Condition string    `json:"condition"`
 	Pair      int       `json:"pair"`
 	Second    int       `json:"second"` // within the window, from 0

@@ -14,7 +14,7 @@ import (
 //	semisync.tps[+0.6ms] / semisync.tps[baseline] < 0.95
 //
 // TOPOLOGY.FIGURE[CONDITION] is a figure of a row; without brackets it is the
-// baseline's. Figures are compared with < <= > >=, and reckoned with + - * / and
+// baseline's. Of a scenario with variants it is [VARIANT, CONDITION]. Figures are compared with < <= > >=, and reckoned with + - * / and
 // parentheses. Numbers have a unit where the figure has one: 10ms; 95% is 0.95.
 type Expectation struct {
 	Text        string
@@ -27,11 +27,14 @@ func (e Expectation) Equal(other Expectation) bool { return e.Text == other.Text
 
 // Reference is one figure that an expectation speaks of.
 type Reference struct {
-	Topology, Figure, Condition string
-	column                      int
+	Topology, Figure, Variant, Condition string
+	column                               int
 }
 
 func (r Reference) String() string {
+	if r.Variant != "" {
+		return fmt.Sprintf("%s.%s[%s, %s]", r.Topology, r.Figure, r.Variant, r.Condition)
+	}
 	return fmt.Sprintf("%s.%s[%s]", r.Topology, r.Figure, r.Condition)
 }
 
@@ -291,6 +294,9 @@ func (p *expectParser) reference() expr {
 			p.fail(open, "this bracket is not closed", "such as [+0.6ms]")
 		}
 		ref.Condition = strings.TrimSpace(p.text[p.pos+1 : p.pos+end])
+		if variant, condition, both := strings.Cut(ref.Condition, ","); both {
+			ref.Variant, ref.Condition = strings.TrimSpace(variant), strings.TrimSpace(condition)
+		}
 		p.pos += end + 1
 	}
 	return expr{op: 'r', ref: ref, dim: figures[ref.Figure]}
@@ -344,7 +350,7 @@ func anyNaN(e Estimate) bool { return math.IsNaN(e.Mid) || math.IsNaN(e.Lo) || m
 
 func (e *expr) show(v Estimate) string {
 	unit := map[dimension]string{{ms: 1}: " ms", {tps: 1}: " TPS"}[e.dim]
-	if v.Lo == v.Hi {
+	if v.Lo == v.Hi || anyNaN(v) {
 		return fmt.Sprintf("%.3g%s", v.Mid, unit)
 	}
 	return fmt.Sprintf("%.3g%s (%.3g to %.3g)", v.Mid, unit, v.Lo, v.Hi)

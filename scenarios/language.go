@@ -96,6 +96,7 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		schema     string
 		tolerance  ast.Node
 		expect     []claim
+		set        []place
 	)
 	readSchema := func(n ast.Node) {
 		if schema = n.GetToken().Value; n.Type() != ast.IntegerType || schema != "1" {
@@ -116,6 +117,10 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		"conditions": r.list("conditions", "[{name: +5ms, links: [{between: nodes, rtt: 5ms}]}]", func(n ast.Node) {
 			conditions = append(conditions, r.condition(n, "a condition", false))
 		}),
+		"settings": func(n ast.Node) { s.Settings = r.settings(n, &set) },
+		"variants": r.list("variants", "[{name: 4 threads, settings: {all: {replica_parallel_workers: 4}}}]", func(n ast.Node) {
+			s.Variants = append(s.Variants, r.variant(n, s.Variants, &set))
+		}),
 		"workload":  func(n ast.Node) { whole.workload = n },
 		"measure":   func(n ast.Node) { whole.measure = n },
 		"profiles":  func(n ast.Node) { own = r.profiles(n) },
@@ -134,10 +139,74 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 	s.profiles, tolerance = r.resolve(whole, own)
 	r.tolerance(s, tolerance)
 	r.publishedFor(s, seen["published"])
+	for _, p := range set {
+		if p.word != allTopologies && !slices.Contains(s.Topologies, p.word) {
+			r.note(p.node, fmt.Sprintf("settings: the scenario does not measure topology %s", clip(p.word)), Suggest(p.word, append([]string{allTopologies}, s.Topologies...)))
+		}
+	}
 	for _, c := range expect {
 		r.claim(s, c)
 	}
 	return s
+}
+
+// place is a word of the file that is judged once all is read.
+type place struct {
+	word string
+	node ast.Node
+}
+
+var variableRE = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// reserved are variables that a lab depends on.
+var reserved = []string{"server_id", "datadir", "socket", "port", "bind_address", "basedir", "user", "pid_file", "log_error", "report_host",
+	"plugin_load", "plugin_load_add", "wsrep_cluster_address", "wsrep_node_address", "wsrep_node_name", "wsrep_provider", "group_replication_group_name",
+	"group_replication_local_address", "group_replication_group_seeds", "init_file"}
+
+// settings reads server variables, by topology and name.
+func (r *reader) settings(n ast.Node, set *[]place) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	r.entries(n, "settings", "{all: {innodb_buffer_pool_size: 512M}}", func(topology string, key, value ast.Node) {
+		*set = append(*set, place{topology, key})
+		out[topology] = map[string]string{}
+		r.entries(value, "the settings of "+clip(topology), "{innodb_buffer_pool_size: 512M}", func(name string, key, value ast.Node) {
+			switch {
+			case !variableRE.MatchString(name):
+				r.note(key, fmt.Sprintf("%s is not a server variable's name", clip(name)), "lower-case letters, digits and _, as in SHOW VARIABLES")
+			case slices.Contains(reserved, name):
+				r.note(key, fmt.Sprintf("%s belongs to the lab and cannot be set", name), "")
+			}
+			scalar, ok := value.(ast.ScalarNode)
+			text := ""
+			if ok {
+				text = scalar.GetToken().Value
+			}
+			if !ok || strings.ContainsAny(text, "\n\r") {
+				r.note(value, fmt.Sprintf("%s must be a word or a number, not %s", clip(name), describe(value)), "")
+			}
+			out[topology][name] = text
+		})
+	})
+	return out
+}
+
+func (r *reader) variant(n ast.Node, others []Variant, set *[]place) Variant {
+	var v Variant
+	seen := r.mapping(n, "a variant", keys{
+		"name": func(n ast.Node) {
+			r.text("name", &v.Name, checkText("the name of a variant", 32))(n)
+			if strings.ContainsAny(v.Name, ",[]") {
+				r.note(n, "the name of a variant has no comma and no bracket", "expectations name it: [NAME, CONDITION]")
+			}
+			if slices.ContainsFunc(others, func(o Variant) bool { return o.Name == v.Name }) {
+				r.note(n, fmt.Sprintf("variant %s is there twice", clip(v.Name)), "")
+			}
+		},
+		"threads":  r.count("threads", &v.Threads),
+		"settings": func(n ast.Node) { v.Settings = r.settings(n, set) },
+	})
+	r.require(n, seen, "a variant", "name")
+	return v
 }
 
 // claim is an expectation with its place.
@@ -168,7 +237,15 @@ func (r *reader) claim(s *Scenario, c claim) {
 			has = has || k.Name == ref.Condition
 			names = append(names, k.Name)
 		}
+		var variants []string
+		for _, v := range s.Variants {
+			variants = append(variants, v.Name)
+		}
 		switch {
+		case len(variants) > 0 && !slices.Contains(variants, ref.Variant):
+			r.inside(c.node, ref.column, fmt.Sprintf("expect: which variant of %s?", ref.Topology), fmt.Sprintf("[VARIANT, CONDITION], where variants are %s", strings.Join(variants, ", ")))
+		case len(variants) == 0 && ref.Variant != "":
+			r.inside(c.node, ref.column, fmt.Sprintf("expect: there is no variant %s", clip(ref.Variant)), "the scenario has none: [CONDITION]")
 		case !slices.Contains(s.Topologies, ref.Topology):
 			r.inside(c.node, ref.column, fmt.Sprintf("expect: the scenario does not measure topology %s", ref.Topology), "it measures "+strings.Join(s.Topologies, ", "))
 		case !has:
@@ -592,9 +669,11 @@ func (r *reader) tolerance(s *Scenario, n ast.Node) {
 	for name, p := range s.profiles {
 		switch {
 		case p.measure.RTTTolerance == 0:
-			p.measure.RTTTolerance = DefaultTolerance
+			// A machine is busier or less so with a load that waits longer, and its
+			// bare round trip with it: next to a long one that is little.
+			p.measure.RTTTolerance = max(DefaultTolerance, 2*half/20)
 			if half > 0 {
-				p.measure.RTTTolerance = min(DefaultTolerance, half)
+				p.measure.RTTTolerance = min(p.measure.RTTTolerance, half)
 			}
 			s.profiles[name] = p
 		case half > 0 && p.measure.RTTTolerance > half && n != nil:

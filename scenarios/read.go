@@ -153,6 +153,28 @@ func (r *reader) mapping(n ast.Node, what string, known keys) map[string]ast.Nod
 	return seen
 }
 
+// entries reads a mapping whose keys are not the language's.
+func (r *reader) entries(n ast.Node, what, example string, read func(name string, key, value ast.Node)) {
+	values, ok := mappingValues(n)
+	if !ok {
+		r.note(n, fmt.Sprintf("%s must be a map of keys and values, not %s", what, kind(n)), "such as "+example)
+		return
+	}
+	seen := map[string]bool{}
+	for _, v := range values {
+		key := v.Key.GetToken().Value
+		switch {
+		case seen[key]:
+			r.note(v.Key, fmt.Sprintf("key %s is given twice in %s", clip(key), what), "")
+		case v.Value == nil || v.Value.Type() == ast.NullType:
+			r.note(v.Key, fmt.Sprintf("key %q has no value", key), "give it one, or take the key out")
+		default:
+			read(key, v.Key, v.Value)
+		}
+		seen[key] = true
+	}
+}
+
 func sorted(k keys) []string {
 	var names []string
 	for name := range k {

@@ -4,6 +4,7 @@
 package scenarios
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -22,13 +23,36 @@ type Plan struct {
 	Baseline Condition
 	// Conditions are measured in pairs with the baseline.
 	Conditions []Condition
-	Workload   Workload
-	Measure    Measure
+	// Variants are measured one after another, each in labs of its own. There
+	// is always one: without a name where the scenario has none.
+	Variants []Variant
+	Workload Workload
+	Measure  Measure
 	// Expect are claims about what is measured; of those that the scenario
 	// makes, the ones about topologies that are left out are too.
 	Expect    []Expectation
 	Published []Published
 }
+
+// Variant is one choice of settings.
+type Variant struct {
+	Name    string
+	Threads int // 0 is the workload's
+	// Settings are server variables, by topology and name. "all" is for every
+	// topology; what is said of one wins.
+	Settings map[string]map[string]string
+}
+
+// SettingsOf are the server variables of a topology.
+func (v Variant) SettingsOf(topology string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, v.Settings[allTopologies])
+	maps.Copy(out, v.Settings[topology])
+	return out
+}
+
+// allTopologies stands for every topology in settings.
+const allTopologies = "all"
 
 // Condition is one state of the network, or one course of states.
 type Condition struct {

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ const BaselineName = "baseline"
 
 // DefaultTolerance is how far a link's median RTT may be from what was asked
 // where a scenario does not say. Half of the smallest RTT that a condition adds
-// takes its place if that is less.
+// takes its place if that is less, a twentieth of it if that is more.
 const DefaultTolerance = 60 * time.Microsecond
 
 // lan is the baseline of a scenario that names none.
@@ -69,6 +70,8 @@ type Scenario struct {
 	Topologies  []string
 	Baseline    Condition
 	Conditions  []Condition
+	Settings    map[string]map[string]string // of every variant
+	Variants    []Variant
 	Expect      []Expectation
 	Published   []Published
 
@@ -137,6 +140,8 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 		plan.Conditions = append(plan.Conditions, c.clone())
 	}
 
+	plan.Variants = s.variants()
+
 	var problems Problems
 	report := func(message, hint string) {
 		if message != "" {
@@ -167,6 +172,11 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 	if len(problems) > 0 {
 		return Plan{}, problems
 	}
+	for _, v := range plan.Variants {
+		maps.DeleteFunc(v.Settings, func(topology string, _ map[string]string) bool {
+			return topology != allTopologies && !slices.Contains(plan.Topologies, topology)
+		})
+	}
 	for _, e := range s.Expect {
 		measured := func(r Reference) bool { return slices.Contains(plan.Topologies, r.Topology) }
 		if !slices.ContainsFunc(e.References(), func(r Reference) bool { return !measured(r) }) {
@@ -174,6 +184,29 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 		}
 	}
 	return plan, nil
+}
+
+// variants are what is measured: the scenario's own settings, with those of each
+// variant on top.
+func (s *Scenario) variants() []Variant {
+	all := s.Variants
+	if len(all) == 0 {
+		all = []Variant{{}}
+	}
+	var out []Variant
+	for _, v := range all {
+		merged := map[string]map[string]string{}
+		for _, from := range []map[string]map[string]string{s.Settings, v.Settings} {
+			for topology, settings := range from {
+				if merged[topology] == nil {
+					merged[topology] = map[string]string{}
+				}
+				maps.Copy(merged[topology], settings)
+			}
+		}
+		out = append(out, Variant{v.Name, v.Threads, merged})
+	}
+	return out
 }
 
 func (c Condition) clone() Condition {
@@ -307,6 +340,7 @@ func (p Plan) Estimate() time.Duration {
 		}
 		total += lab + float64(windows)*window
 	}
+	total *= float64(max(1, len(p.Variants)))
 	if longest := time.Duration(math.MaxInt64).Seconds(); total >= longest {
 		return math.MaxInt64
 	}

@@ -24,6 +24,13 @@ func (p Plan) YAML() ([]byte, error) {
 		}},
 	}
 	doc.Workload.Name = p.Workload.Name
+	for _, v := range p.Variants {
+		if v.Name == "" {
+			doc.Settings = v.Settings
+		} else {
+			doc.Variants = append(doc.Variants, documentVariant(v))
+		}
+	}
 	for _, c := range p.Conditions {
 		doc.Conditions = append(doc.Conditions, documentCondition{c.Name, links(c.Links), timeline(c)})
 	}
@@ -49,17 +56,25 @@ func (d duration) MarshalYAML() (any, error) { return FormatDuration(time.Durati
 
 // The shape of a file, in the order in which people read it.
 type document struct {
-	Schema      int                        `yaml:"schema"`
-	Name        string                     `yaml:"name"`
-	Question    string                     `yaml:"question"`
-	Description string                     `yaml:"description,omitempty"`
-	Topologies  []string                   `yaml:"topologies,flow"`
-	Baseline    documentCondition          `yaml:"baseline"`
-	Conditions  []documentCondition        `yaml:"conditions,omitempty"`
-	Workload    struct{ Name string }      `yaml:"workload,flow"`
-	Profiles    map[string]documentProfile `yaml:"profiles"`
-	Expect      []string                   `yaml:"expect,omitempty"`
-	Published   *documentPublished         `yaml:"published,omitempty"`
+	Schema      int                          `yaml:"schema"`
+	Name        string                       `yaml:"name"`
+	Question    string                       `yaml:"question"`
+	Description string                       `yaml:"description,omitempty"`
+	Topologies  []string                     `yaml:"topologies,flow"`
+	Baseline    documentCondition            `yaml:"baseline"`
+	Conditions  []documentCondition          `yaml:"conditions,omitempty"`
+	Settings    map[string]map[string]string `yaml:"settings,omitempty"`
+	Variants    []documentVariant            `yaml:"variants,omitempty"`
+	Workload    struct{ Name string }        `yaml:"workload,flow"`
+	Profiles    map[string]documentProfile   `yaml:"profiles"`
+	Expect      []string                     `yaml:"expect,omitempty"`
+	Published   *documentPublished           `yaml:"published,omitempty"`
+}
+
+type documentVariant struct {
+	Name     string                       `yaml:"name"`
+	Threads  int                          `yaml:"threads,omitempty"`
+	Settings map[string]map[string]string `yaml:"settings,omitempty"`
 }
 
 type documentCondition struct {

@@ -38,6 +38,9 @@ func newProgress(w io.Writer) *progress {
 // Tell shows p.
 func (p *progress) Tell(e engine.Progress) {
 	what := fmt.Sprintf("[%d/%d] %-9s", e.Index, e.Count, e.Topology)
+	if e.Variant != "" {
+		what += " " + e.Variant
+	}
 	if e.Condition != "" {
 		what += fmt.Sprintf(" pair %d/%d  %s", e.Pair, e.Pairs, e.Condition)
 	}

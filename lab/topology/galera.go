@@ -24,6 +24,8 @@ func (Galera) CheckNodes(n int) error { return atLeast("galera", n, 3) }
 // galeraProvider is where Debian puts the replication library.
 const galeraProvider = "/usr/lib/galera/libgalera_smm.so"
 
+const galeraProviderOptions = "gcache.size=128M"
+
 // galeraOptions: a commit is flushed on every node as elsewhere. There is no
 // binary log: the write set is what the other nodes certify, and they hold it.
 func galeraOptions(c *lab.Cluster, i int) mysql.Options {
@@ -50,7 +52,7 @@ func galeraOptions(c *lab.Cluster, i int) mysql.Options {
 		"wsrep_node_name", n.Name(),
 		"wsrep_sst_method", "rsync",
 		"wsrep_slave_threads", "16",
-		"wsrep_provider_options", "gcache.size=128M",
+		"wsrep_provider_options", galeraProviderOptions,
 	)
 }
 

@@ -95,6 +95,7 @@ func startAll(ctx context.Context, c *lab.Cluster, start func(i int, n lab.Node)
 	g, ctx := errgroup.WithContext(ctx)
 	for i, n := range c.Nodes() {
 		s := start(i, n)
+		s.Options += settings(c)
 		s.InitSQL = accountSQL(n.Flavor(), c.Credentials)
 		g.Go(func() error {
 			if err := n.Start(ctx, s); err != nil {
@@ -104,6 +105,23 @@ func startAll(ctx context.Context, c *lab.Cluster, start func(i int, n lab.Node)
 		})
 	}
 	return g.Wait()
+}
+
+// settings are the user's, which come last and win. Of the provider's options,
+// which are one variable, each wins for itself.
+func settings(c *lab.Cluster) string {
+	if len(c.Settings) == 0 {
+		return ""
+	}
+	o := mysql.Options{}
+	for _, k := range slices.Sorted(maps.Keys(c.Settings)) {
+		v := c.Settings[k]
+		if k == "wsrep_provider_options" {
+			v = galeraProviderOptions + ";" + v
+		}
+		o = o.Set(k, v)
+	}
+	return o.String()
 }
 
 // eachNode asks all nodes at once and returns their answers in node order.

@@ -47,6 +47,10 @@ type ComparedRow struct {
 // Compare puts rows side by side that mean the same: topology and condition of
 // the same name, under the same load, and valid in each run.
 func Compare(runs []results.Run) Comparison {
+	runs = slices.Clone(runs)
+	for i := range runs {
+		runs[i], _ = labelled(runs[i], nil)
+	}
 	c := Comparison{Rows: []ComparedRow{}, Apart: []string{}, Differences: []string{}}
 	for _, r := range runs {
 		c.Runs = append(c.Runs, ComparedRun{r.ID, r.Scenario, r.Profile})

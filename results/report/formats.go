@@ -16,7 +16,7 @@ func JSON(w io.Writer, v View) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v.Run)
+	return e.Encode(v.document)
 }
 
 var csvHeader = []string{
@@ -25,7 +25,7 @@ var csvHeader = []string{
 	"vs_single", "vs_single_lo95", "vs_single_hi95", "vs_single_outcome",
 	"vs_baseline", "vs_baseline_lo95", "vs_baseline_hi95", "vs_baseline_outcome", "pairs",
 	"rtt_asked_ms", "rtt_bare_ms", "rtt_p50_ms", "rtt_p99_ms",
-	"cv", "longest_stall_s", "errors", "retries", "unknown_outcomes", "valid", "invalid_reasons",
+	"cv", "longest_stall_s", "errors", "retries", "unknown_outcomes", "valid", "invalid_reasons", "variant",
 }
 
 // CSV writes one line for each row, with figures as they are. A cell is empty
@@ -38,7 +38,10 @@ func CSV(w io.Writer, v View) error {
 	}
 	b := builder{run: v.Run}
 	for i := range v.Run.Rows {
-		if err := out.Write(csvRow(b, &v.Run.Rows[i])); err != nil {
+		row := csvRow(b, &v.Run.Rows[i])
+		kept := v.document.Rows[i]
+		row[0] = clean(kept.Topology)
+		if err := out.Write(append(row, clean(kept.Variant))); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ const (
 
 // View is a run in words. Every text is ready to print, without markup.
 type View struct {
-	Run     results.Run
+	Run     results.Run // its topologies called by their variants too
 	Samples []results.Sample
 
 	Title   string // the question, else the scenario
@@ -42,6 +42,8 @@ type View struct {
 	Notes     []string
 	Proof     []Proof
 	Repeat    []string // commands
+
+	document results.Run // as it is kept
 }
 
 // Fact is one line about the run.
@@ -81,7 +83,9 @@ type Proof struct {
 // Build makes the view of a run, whatever became of it. samples may be nil:
 // formats leave out what would be drawn from them.
 func Build(run results.Run, samples []results.Sample) View {
-	v := View{Run: run, Samples: samples, Title: clean(run.Question)}
+	v := View{document: run, Title: clean(run.Question)}
+	run, samples = labelled(run, samples)
+	v.Run, v.Samples = run, samples
 	if v.Title == "" {
 		v.Title = clean(run.Scenario)
 	}
@@ -100,6 +104,34 @@ func Build(run results.Run, samples []results.Sample) View {
 		fmt.Sprintf("faultlab run faultlab-runs/%s/scenario.yaml --profile %s   # with the same flags applied", clean(run.ID), clean(run.Profile)),
 	}
 	return v
+}
+
+// labelled is the run with its topologies called by their variants too, which is
+// what tells rows apart in a scenario of several.
+func labelled(run results.Run, samples []results.Sample) (results.Run, []results.Sample) {
+	label := func(topology *string, variant string) {
+		if variant != "" {
+			*topology += ", " + variant
+		}
+	}
+	run.Rows, run.Windows, run.Labs, run.Observer, samples =
+		slices.Clone(run.Rows), slices.Clone(run.Windows), slices.Clone(run.Labs), slices.Clone(run.Observer), slices.Clone(samples)
+	for i := range run.Rows {
+		label(&run.Rows[i].Topology, run.Rows[i].Variant)
+	}
+	for i := range run.Windows {
+		label(&run.Windows[i].Topology, run.Windows[i].Variant)
+	}
+	for i := range run.Labs {
+		label(&run.Labs[i].Topology, run.Labs[i].Variant)
+	}
+	for i := range run.Observer {
+		label(&run.Observer[i].Topology, run.Observer[i].Variant)
+	}
+	for i := range samples {
+		label(&samples[i].Topology, samples[i].Variant)
+	}
+	return run, samples
 }
 
 func status(run results.Run) string {

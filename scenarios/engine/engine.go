@@ -61,8 +61,9 @@ type RTT struct {
 // Progress is what a run is doing.
 type Progress struct {
 	Topology  string
-	Index     int // of the topology, from 1
-	Count     int // of topologies
+	Variant   string
+	Index     int // of the topology in this variant, from 1
+	Count     int // of all of them
 	Condition string
 	Pair      int
 	Pairs     int
@@ -81,6 +82,9 @@ func (e *Engine) newRunner(run results.Run, plan scenarios.Plan) *runner {
 	if e.Rand == nil {
 		e.Rand = rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	}
+	if len(plan.Variants) == 0 {
+		plan.Variants = []scenarios.Variant{{}}
+	}
 	return &runner{Engine: e, plan: plan, run: run, began: time.Now(), tag: fmt.Sprintf("%04x", e.Rand.Uint32N(1<<16))}
 }
 
@@ -98,8 +102,9 @@ func (e *Engine) Run(ctx context.Context, run results.Run, plan scenarios.Plan) 
 		return r.run, err
 	}
 	var failure error
-	for i, name := range r.topologies {
-		m := &measurement{runner: r, topology: e.Topologies[name], index: i}
+	for i, part := range r.parts() {
+		name := part.topology
+		m := &measurement{runner: r, topology: e.Topologies[name], variant: part.variant, index: i}
 		err := m.measure(ctx)
 		r.add(m)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errSink) {
@@ -144,6 +149,24 @@ type runner struct {
 	tag        string // tells the labs of runs apart that began in the same second
 	finished   []*measurement
 	current    *measurement
+}
+
+// part is a topology in one variant: what has labs of its own.
+type part struct {
+	topology string
+	variant  scenarios.Variant
+}
+
+// parts are those of the run, in the order in which they are measured: all
+// variants of a topology, then the next.
+func (r *runner) parts() []part {
+	var out []part
+	for _, t := range r.topologies {
+		for _, v := range r.plan.Variants {
+			out = append(out, part{t, v})
+		}
+	}
+	return out
 }
 
 // preflight finds out, before anything is created, whether all labs can be

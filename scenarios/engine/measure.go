@@ -11,6 +11,7 @@ import (
 	"github.com/faultlab/faultlab/lab/workload"
 	"github.com/faultlab/faultlab/netem"
 	"github.com/faultlab/faultlab/results"
+	"github.com/faultlab/faultlab/scenarios"
 )
 
 const (
@@ -37,6 +38,7 @@ const noEmulator = "no emulator"
 type measurement struct {
 	*runner
 	topology lab.Topology
+	variant  scenarios.Variant
 	index    int
 
 	lab      results.Lab
@@ -88,7 +90,7 @@ func (w window) longest() phase {
 // it was not measured to the end; what was measured is kept.
 func (m *measurement) measure(ctx context.Context) (err error) {
 	m.current = m
-	m.lab = results.Lab{Topology: m.topology.Name()}
+	m.lab = results.Lab{Topology: m.topology.Name(), Variant: m.variant.Name}
 	defer func() {
 		switch {
 		case ctx.Err() != nil:
@@ -99,11 +101,15 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 		}
 	}()
 	m.step("lab")
-	l, err := m.Provider.Open(ctx, m.spec(m.topology))
+	spec := m.spec(m.topology)
+	if m.Keep != nil && len(m.plan.Variants) > 1 {
+		spec.Name = labName(m.run.ID+"-"+m.tag, fmt.Sprintf("%s-%d", m.topology.Name(), m.index+1)) // beside those that are kept
+	}
+	l, err := m.Provider.Open(ctx, spec)
 	if err != nil {
 		return err
 	}
-	c := &lab.Cluster{Lab: l, Topology: m.topology.Name(), Credentials: NewCredentials()}
+	c := &lab.Cluster{Lab: l, Topology: m.topology.Name(), Credentials: NewCredentials(), Settings: m.settings()}
 	closeLab := func() error {
 		m.step("down")
 		// Also after Ctrl-C: a context that has ended takes nothing down.
@@ -152,7 +158,7 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 	defer probes.Close()
 
 	load, err := workload.Start(ctx, m.driver, target, workload.Options{
-		Threads: m.plan.Workload.Threads, Seed: m.Rand.Uint64()})
+		Threads: m.threads(), Seed: m.Rand.Uint64()})
 	if err != nil {
 		return err
 	}
@@ -162,6 +168,22 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 		return err
 	}
 	return s.rounds(ctx)
+}
+
+// threads are the variant's, else the plan's.
+func (m *measurement) threads() int {
+	if m.variant.Threads > 0 {
+		return m.variant.Threads
+	}
+	return m.plan.Workload.Threads
+}
+
+// settings are the server variables that the scenario sets; none is nil.
+func (m *measurement) settings() map[string]string {
+	if s := m.variant.SettingsOf(m.topology.Name()); len(s) > 0 {
+		return s
+	}
+	return nil
 }
 
 // bootstrap forms the cluster and notes how long each step took, which servers
@@ -233,7 +255,7 @@ func (m *measurement) tell(p Progress) {
 	if m.Progress == nil {
 		return
 	}
-	p.Topology, p.Index, p.Count = m.topology.Name(), m.index+1, len(m.topologies)
+	p.Topology, p.Variant, p.Index, p.Count = m.topology.Name(), m.variant.Name, m.index+1, len(m.topologies)*len(m.plan.Variants)
 	p.Pairs = m.plan.Measure.Pairs
 	p.Left = m.left()
 	m.Progress(p)

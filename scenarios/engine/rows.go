@@ -244,7 +244,7 @@ func (m *measurement) present(w window, reasons []string) results.Window {
 		p99 = append(p99, ms(r.P99))
 	}
 	return results.Window{
-		Topology: m.topology.Name(), Condition: w.condition, Pair: w.round,
+		Topology: m.topology.Name(), Variant: m.variant.Name, Condition: w.condition, Pair: w.round,
 		Start: w.start.Seconds(), Seconds: w.load.End.Sub(w.load.Start).Seconds(),
 		TPS: w.load.TPS(), Latency: w.latency,
 		RTTP50: medianOr0(p50), RTTP99: maxOr0(p99),
@@ -276,7 +276,7 @@ func (w window) seconds() []float64 {
 // row adds up the valid windows of one condition.
 func (m *measurement) row(condition string, bare map[string]time.Duration, reasons [][]string) results.Row {
 	row := results.Row{
-		Topology: m.topology.Name(), Condition: condition, Threads: m.plan.Workload.Threads,
+		Topology: m.topology.Name(), Variant: m.variant.Name, Condition: condition, Threads: m.threads(), Settings: m.settings(),
 		InvalidReasons: []string{}, Warnings: []string{}, Server: map[string]float64{},
 	}
 	hist := hdrhistogram.New(1, (10 * time.Hour).Microseconds(), 3)
@@ -442,17 +442,17 @@ func (m *measurement) observer(reasons [][]string) *results.Observer {
 			cpu = append(cpu, w.emulatorCPU())
 		}
 	}
-	return &results.Observer{Topology: m.topology.Name(), Ratio: *r, EmulatorCPU: medianOr0(cpu)}
+	return &results.Observer{Topology: m.topology.Name(), Variant: m.variant.Name, Ratio: *r, EmulatorCPU: medianOr0(cpu)}
 }
 
 // versusSingle compares every valid row with single's baseline. The windows
 // are not neighbours: the machine's drift between the two labs is in the
 // interval.
 func versusSingle(rows []results.Row, all []*measurement) {
-	windows := func(topology, condition string) []float64 {
+	windows := func(topology, variant, condition string) []float64 {
 		var out []float64
 		for _, m := range all {
-			if m.topology.Name() != topology {
+			if m.topology.Name() != topology || m.variant.Name != variant {
 				continue
 			}
 			bare := m.bare()
@@ -464,17 +464,13 @@ func versusSingle(rows []results.Row, all []*measurement) {
 		}
 		return out
 	}
-	valid := slices.ContainsFunc(rows, func(r results.Row) bool { return r.Topology == "single" && r.Valid })
-	if !valid {
-		return
-	}
-	single := windows("single", scenarios.BaselineName)
 	for i := range rows {
 		r := &rows[i]
-		if r.Topology == "single" || !r.Valid {
+		valid := slices.ContainsFunc(rows, func(s results.Row) bool { return s.Topology == "single" && s.Variant == r.Variant && s.Valid })
+		if r.Topology == "single" || !r.Valid || !valid {
 			continue
 		}
-		r.VsSingle = ratio(stats.Compare(single, windows(r.Topology, r.Condition), 0))
+		r.VsSingle = ratio(stats.Compare(windows("single", r.Variant, scenarios.BaselineName), windows(r.Topology, r.Variant, r.Condition), 0))
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -367,4 +368,36 @@ func TestABaselineThatIsSlowerThanItsPathIsWarnedOf(t *testing.T) {
 			t.Errorf("baseline of %v is INVALID: %v", c.bare, rows[0].InvalidReasons)
 		}
 	}
+}
+
+func TestEachVariantHasALabAndRowsOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p := plan("single", "mgr")
+		p.Variants = []scenarios.Variant{
+			{Name: "few", Threads: 3, Settings: map[string]map[string]string{"all": {"a": "1", "b": "1"}, "mgr": {"b": "2"}}},
+			{Name: "many", Threads: 7},
+		}
+		run, err := w.run(t, t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range run.Rows {
+			got = append(got, fmt.Sprintf("%s %s %s %d %v", r.Topology, r.Variant, r.Condition, r.Threads, r.Settings))
+			if !r.Valid || r.Topology == "mgr" && r.VsSingle == nil {
+				t.Errorf("row %+v", r)
+			}
+		}
+		want := []string{
+			"single few baseline 3 map[a:1 b:1]", "single many baseline 7 map[]",
+			"mgr few baseline 3 map[a:1 b:2]", "mgr few +0.6ms 3 map[a:1 b:2]", "mgr many baseline 7 map[]", "mgr many +0.6ms 7 map[]",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+		if len(run.Labs) != 4 {
+			t.Errorf("%d labs, want 4", len(run.Labs))
+		}
+	})
 }

@@ -385,7 +385,7 @@ func (s *session) samples(w *window) {
 			continue
 		}
 		_ = s.Sink.Sample(results.Sample{
-			Time: x.Time.UTC(), Topology: s.topology.Name(), Condition: w.condition, Pair: w.round, Second: i,
+			Time: x.Time.UTC(), Topology: s.topology.Name(), Variant: s.variant.Name, Condition: w.condition, Pair: w.round, Second: i,
 			TPS: float64(x.Transactions) / sec, QPS: float64(x.Reads+x.Writes+x.Others) / sec,
 			Reads: float64(x.Reads) / sec, Writes: float64(x.Writes) / sec, Others: float64(x.Others) / sec,
 			P50: ms(x.P50), P95: ms(x.P95), P99: ms(x.P99), Max: ms(x.Max),

@@ -26,7 +26,7 @@ type figures struct{ run results.Run }
 // row is a row that may be believed.
 func (f figures) row(r scenarios.Reference) (results.Row, error) {
 	for _, row := range f.run.Rows {
-		if row.Topology != r.Topology || row.Condition != r.Condition {
+		if row.Topology != r.Topology || row.Variant != r.Variant || row.Condition != r.Condition {
 			continue
 		}
 		if !row.Valid {
@@ -98,7 +98,7 @@ func (f figures) Figure(r scenarios.Reference) (scenarios.Estimate, error) {
 func (f figures) windows(r scenarios.Reference) []results.Window {
 	var out []results.Window
 	for _, w := range f.run.Windows {
-		if w.Topology == r.Topology && w.Condition == r.Condition && w.Valid {
+		if w.Topology == r.Topology && w.Variant == r.Variant && w.Condition == r.Condition && w.Valid {
 			out = append(out, w)
 		}
 	}
@@ -108,7 +108,7 @@ func (f figures) windows(r scenarios.Reference) []results.Window {
 // Ratio implements scenarios.Figures for the throughput of two conditions of a
 // topology, whose windows are pairs.
 func (f figures) Ratio(a, b scenarios.Reference) (scenarios.Estimate, bool) {
-	if a.Topology != b.Topology || a.Figure != "tps" || b.Figure != "tps" || a.Condition == b.Condition {
+	if a.Topology != b.Topology || a.Variant != b.Variant || a.Figure != "tps" || b.Figure != "tps" || a.Condition == b.Condition {
 		return scenarios.Estimate{}, false
 	}
 	for _, r := range []scenarios.Reference{a, b} {

@@ -1,0 +1,65 @@
+//go:build integration
+
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/faultlab/faultlab/results"
+)
+
+// TestScenariosOfTheLibraryRun for some that ask different things, shortened.
+// That all of them can be carried out is a unit test.
+func TestScenariosOfTheLibraryRun(t *testing.T) {
+	for _, c := range []struct {
+		scenario, topology string
+		rows               int
+		check              func(*testing.T, map[string]results.Row)
+	}{
+		{"slow-node", "galera", 2, func(t *testing.T, r map[string]results.Row) {
+			if added := r["n3 at 20 ms"].Latency.P50 - r["baseline"].Latency.P50; added < 15 {
+				t.Errorf("a member at 20 ms adds %.1f ms to a transaction that all have to hear of", added)
+			}
+		}},
+		{"client-far", "galera", 3, func(t *testing.T, r map[string]results.Row) {
+			// 20 statements wait for the far client, and one commit for far members.
+			if far, near := r["client at 5 ms"].Latency.P50, r["replicas at 5 ms"].Latency.P50; far < 2*near {
+				t.Errorf("a transaction takes %.1f ms with the client far and %.1f ms with the members far", far, near)
+			}
+		}},
+		{"galera-wan-settings", "galera", 6, func(t *testing.T, r map[string]results.Row) {
+			if s := r["wide windows baseline"].Settings["wsrep_provider_options"]; s != "evs.send_window=512;evs.user_send_window=512" {
+				t.Errorf("settings of the variant: %q", s)
+			}
+		}},
+	} {
+		t.Run(c.scenario, func(t *testing.T) {
+			u := newUser(t)
+			cmd := u.command("run", c.scenario, "--profile", "quick", "--topologies", c.topology, "--pairs", "1", "--duration", "2s", "--json")
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("run: %v\n%s", err, out)
+			}
+			var run results.Run
+			if err := json.Unmarshal(out, &run); err != nil {
+				t.Fatal(err)
+			}
+			if len(run.Rows) != c.rows {
+				t.Errorf("%d rows, want %d", len(run.Rows), c.rows)
+			}
+			rows := map[string]results.Row{}
+			for _, r := range run.Rows {
+				key := r.Condition
+				if r.Variant != "" {
+					key = r.Variant + " " + r.Condition
+				}
+				rows[key] = r
+				if !r.Valid {
+					t.Errorf("%s is INVALID: %v", key, r.InvalidReasons)
+				}
+			}
+			c.check(t, rows)
+		})
+	}
+}
