@@ -3,6 +3,7 @@ package scenarios
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -97,13 +98,16 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		tolerance  ast.Node
 		expect     []claim
 		set        []place
+		sweep      ast.Node
 	)
 	readSchema := func(n ast.Node) {
 		if schema = n.GetToken().Value; n.Type() != ast.IntegerType || schema != "1" {
 			r.note(n, fmt.Sprintf("schema %s is not one that this faultlab reads", describe(n)), fmt.Sprintf("write schema: %d", Schema))
 		}
 	}
+	r.site = r.sites(n)
 	seen := r.mapping(n, "the scenario", keys{
+		"sites":       func(ast.Node) {}, // read above
 		"schema":      readSchema,
 		"name":        r.text("name", &s.Name, checkName),
 		"group":       r.text("group", &s.Group, checkText("group", 40)),
@@ -121,6 +125,7 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 		"variants": r.list("variants", "[{name: 4 threads, settings: {all: {replica_parallel_workers: 4}}}]", func(n ast.Node) {
 			s.Variants = append(s.Variants, r.variant(n, s.Variants, &set))
 		}),
+		"sweep":     func(n ast.Node) { sweep = n },
 		"workload":  func(n ast.Node) { whole.workload = n },
 		"measure":   func(n ast.Node) { whole.measure = n },
 		"profiles":  func(n ast.Node) { own = r.profiles(n) },
@@ -139,6 +144,12 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 	s.profiles, tolerance = r.resolve(whole, own)
 	r.tolerance(s, tolerance)
 	r.publishedFor(s, seen["published"])
+	switch {
+	case sweep != nil && seen["variants"] != nil:
+		r.note(seen["sweep"], "a scenario has both sweep and variants", "a sweep is short for variants: write those")
+	case sweep != nil:
+		s.Variants = r.sweep(sweep, s.Topologies, &set)
+	}
 	for _, p := range set {
 		if p.word != allTopologies && !slices.Contains(s.Topologies, p.word) {
 			r.note(p.node, fmt.Sprintf("settings: the scenario does not measure topology %s", clip(p.word)), Suggest(p.word, append([]string{allTopologies}, s.Topologies...)))
@@ -170,21 +181,9 @@ func (r *reader) settings(n ast.Node, set *[]place) map[string]map[string]string
 		*set = append(*set, place{topology, key})
 		out[topology] = map[string]string{}
 		r.entries(value, "the settings of "+clip(topology), "{innodb_buffer_pool_size: 512M}", func(name string, key, value ast.Node) {
-			switch {
-			case !variableRE.MatchString(name):
-				r.note(key, fmt.Sprintf("%s is not a server variable's name", clip(name)), "lower-case letters, digits and _, as in SHOW VARIABLES")
-			case slices.Contains(reserved, name):
-				r.note(key, fmt.Sprintf("%s belongs to the lab and cannot be set", name), "")
-			}
-			scalar, ok := value.(ast.ScalarNode)
-			text := ""
-			if ok {
-				text = scalar.GetToken().Value
-			}
-			if !ok || strings.ContainsAny(text, "\n\r") {
-				r.note(value, fmt.Sprintf("%s must be a word or a number, not %s", clip(name), describe(value)), "")
-			}
-			out[topology][name] = text
+			message, hint := checkVariable(name)
+			r.note(key, message, hint)
+			out[topology][name], _ = r.setting(name, value)
 		})
 	})
 	return out
@@ -194,10 +193,7 @@ func (r *reader) variant(n ast.Node, others []Variant, set *[]place) Variant {
 	var v Variant
 	seen := r.mapping(n, "a variant", keys{
 		"name": func(n ast.Node) {
-			r.text("name", &v.Name, checkText("the name of a variant", 32))(n)
-			if strings.ContainsAny(v.Name, ",[]") {
-				r.note(n, "the name of a variant has no comma and no bracket", "expectations name it: [NAME, CONDITION]")
-			}
+			r.text("name", &v.Name, checkVariantName)(n)
 			if slices.ContainsFunc(others, func(o Variant) bool { return o.Name == v.Name }) {
 				r.note(n, fmt.Sprintf("variant %s is there twice", clip(v.Name)), "")
 			}
@@ -312,8 +308,10 @@ func (r *reader) condition(n ast.Node, what string, baseline bool) condition {
 func (r *reader) links(to *[]rule) func(ast.Node) {
 	return r.list("links", "[{between: nodes, rtt: 0.6ms}]", func(n ast.Node) {
 		if l, ok := r.link(n); ok {
-			r.overlap(*to, l)
-			*to = append(*to, l)
+			for _, l := range r.spread(l) {
+				r.overlap(*to, l)
+				*to = append(*to, l)
+			}
 		}
 	})
 }
@@ -387,7 +385,7 @@ func (r *reader) trace(n ast.Node) []step {
 	for _, p := range points {
 		l := rule{ends, n}
 		l.Impairment = p.Impairment
-		out = append(out, step{Step{At: p.At}, []rule{l}})
+		out = append(out, step{Step{At: p.At}, r.spread(l)})
 	}
 	return out
 }
@@ -410,8 +408,8 @@ func (r *reader) link(n ast.Node) (l rule, ok bool) {
 	}
 	seen := r.mapping(n, "a link", keys{
 		"between": func(n ast.Node) { l.From, l.To = r.between(n) },
-		"from":    r.word("end", &l.From, allEnds()),
-		"to":      r.word("end", &l.To, allEnds()),
+		"from":    r.word("end", &l.From, r.ends()),
+		"to":      r.word("end", &l.To, r.ends()),
 		"delay":   r.duration("delay", &delay, tooLong(func(d time.Duration) time.Duration { return d })),
 		"rtt": r.duration("rtt", &rtt, func(d time.Duration) string {
 			if d%2 != 0 {
@@ -463,7 +461,7 @@ func (r *reader) link(n ast.Node) (l rule, ok bool) {
 	}
 	l.node, l.OneWay = n, has("from")
 	l.Impairment.Delay += delay + rtt/2
-	if len(l.paths()) == 0 || l.OneWay && l.From == l.To {
+	if len(r.spread(l)) == 0 || len(l.paths()) == 0 && r.site[l.From] == nil || l.OneWay && l.From == l.To {
 		r.note(n, fmt.Sprintf("a link from %s to %s leads nowhere", l.From, l.To), "name two different ends, or write between: nodes")
 		return l, false
 	}
@@ -490,13 +488,18 @@ func (r *reader) distribution(n ast.Node, i *netem.Impairment) {
 // allEnds are the words for the end of a link.
 func allEnds() []string { return append([]string{allNodes, client}, nodes...) }
 
+// ends are those and the scenario's sites.
+func (r *reader) ends() []string {
+	return append(allEnds(), slices.Sorted(maps.Keys(r.site))...)
+}
+
 // between reads "nodes", or two ends.
 func (r *reader) between(n ast.Node) (a, b string) {
 	const hint = "write between: nodes, or two ends: between: [client, nodes]"
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
 		before := len(r.problems)
-		r.word("end", &a, allEnds())(n)
+		r.word("end", &a, r.ends())(n)
 		if a != allNodes && len(r.problems) == before {
 			r.note(n, fmt.Sprintf("between %s and what?", a), hint)
 		}
@@ -506,8 +509,8 @@ func (r *reader) between(n ast.Node) (a, b string) {
 		r.note(n, fmt.Sprintf("between must have 2 ends, not %d", len(seq.Values)), hint)
 		return "", ""
 	}
-	r.word("end", &a, allEnds())(seq.Values[0])
-	r.word("end", &b, allEnds())(seq.Values[1])
+	r.word("end", &a, r.ends())(seq.Values[0])
+	r.word("end", &b, r.ends())(seq.Values[1])
 	return a, b
 }
 

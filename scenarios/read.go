@@ -43,6 +43,7 @@ func Load(file string, text []byte) (*Scenario, error) {
 type reader struct {
 	file     string
 	problems Problems
+	site     map[string][]string // the nodes and the client of each
 }
 
 func (r *reader) at(line, column int, message, hint string) {

@@ -160,6 +160,9 @@ func (s *Scenario) Resolve(profile string, o Overrides) (Plan, error) {
 	if o.Threads != 0 {
 		plan.Workload.Threads = o.Threads
 		report(limits["threads"].check("threads", o.Threads), "")
+		if slices.ContainsFunc(plan.Variants, func(v Variant) bool { return v.Threads > 0 }) {
+			report(fmt.Sprintf("threads %d cannot be asked for: variants of %s have their own", o.Threads, s.Name), "leave --threads out")
+		}
 	}
 	if o.Pairs != 0 {
 		plan.Measure.Pairs = o.Pairs
