@@ -363,24 +363,33 @@ func (m *measurement) row(condition string, bare map[string]time.Duration, reaso
 	return row
 }
 
-// rtt is the proof of a row.
+// rtt is the proof of a row. Its figures are of the links that the condition asks
+// most of: those of links it leaves as they are would tell nothing of it.
 func (m *measurement) rtt(condition string, used []window, bare map[string]time.Duration) *results.RTT {
 	if m.net == nil || len(m.net.pairs) == 0 {
 		return nil
 	}
+	asked := func(p [2]string) float64 {
+		if len(used) > 0 {
+			return ms(m.net.asked(used[0].longest().moment, p))
+		}
+		if c := m.net.course(condition); len(c) == 1 {
+			return ms(m.net.asked(c[0], p))
+		}
+		return 0
+	}
 	out := &results.RTT{}
+	for _, p := range m.net.pairs {
+		out.Asked = max(out.Asked, asked(p))
+	}
 	var bares, p50s, p99s []float64
 	worst := 0.0
 	for _, p := range m.net.pairs {
-		asked := 0.0
-		if len(used) > 0 {
-			asked = ms(m.net.asked(used[0].longest().moment, p))
-		} else if c := m.net.course(condition); len(c) == 1 {
-			asked = ms(m.net.asked(c[0], p))
-		}
-		out.Asked = max(out.Asked, asked)
 		b := ms(bare[p[0]+" "+p[1]])
-		bares = append(bares, b)
+		most := asked(p) == out.Asked
+		if most {
+			bares = append(bares, b)
+		}
 		var own []float64
 		for _, w := range used {
 			for _, r := range w.longest().rtt {
@@ -389,15 +398,18 @@ func (m *measurement) rtt(condition string, used []window, bare map[string]time.
 				}
 				out.Probes += r.Sent
 				out.Lost += r.Lost
-				if r.Sent > r.Lost { // a link that was cut has no round trip
-					own = append(own, ms(r.P50))
+				if r.Sent == r.Lost { // a link that was cut has no round trip
+					continue
+				}
+				own = append(own, ms(r.P50))
+				if most {
+					p50s = append(p50s, ms(r.P50))
 					p99s = append(p99s, ms(r.P99))
 				}
 			}
 		}
-		p50s = append(p50s, own...)
 		if len(own) > 0 {
-			if off := math.Abs(stats.Median(own) - b - asked); off >= worst {
+			if off := math.Abs(stats.Median(own) - b - asked(p)); off >= worst {
 				worst, out.WorstP50 = off, stats.Median(own)
 			}
 		}

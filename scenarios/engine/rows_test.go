@@ -401,3 +401,18 @@ func TestEachVariantHasALabAndRowsOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+func TestTheRoundTripOfARowIsOfTheLinksThatItsConditionAsksMostOf(t *testing.T) {
+	near := RTT{From: "n1", To: "n2", Sent: 40, P50: 150 * time.Microsecond, P99: 200 * time.Microsecond}
+	far := RTT{From: "n1", To: "n3", Sent: 40, P50: 20160 * time.Microsecond, P99: 20500 * time.Microsecond}
+	m := fixed()
+	m.net.pairs = append(m.net.pairs, [2]string{"n1", "n3"})
+	w := second("+0.6ms", 1, 100, time.Millisecond, near.P50)
+	way := netem.Impairment{Delay: 10 * time.Millisecond}
+	w.phases[0] = phase{length: time.Second, rtt: []RTT{near, far}, moment: moment{added: faults{{"n1", "n3"}: way, {"n3", "n1"}: way}}}
+	got := m.rtt("+0.6ms", []window{w}, map[string]time.Duration{"n1 n2": 140 * time.Microsecond, "n1 n3": 160 * time.Microsecond})
+	want := &results.RTT{Asked: 20, Bare: 0.16, MeasuredP50: 20.16, MeasuredP99: 20.5, WorstP50: 0.15, Probes: 80}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
