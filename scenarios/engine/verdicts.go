@@ -30,11 +30,19 @@ func (f figures) row(r scenarios.Reference) (results.Row, error) {
 			continue
 		}
 		if !row.Valid {
-			return row, fmt.Errorf("%s %s is INVALID", r.Topology, r.Condition)
+			return row, fmt.Errorf("%s is INVALID", rowName(r))
 		}
 		return row, nil
 	}
-	return results.Row{}, fmt.Errorf("%s %s was not measured", r.Topology, r.Condition)
+	return results.Row{}, fmt.Errorf("%s was not measured", rowName(r))
+}
+
+// rowName is the row of a figure, as the report calls it.
+func rowName(r scenarios.Reference) string {
+	if r.Variant != "" {
+		return fmt.Sprintf("%s, %s %s", r.Topology, r.Variant, r.Condition)
+	}
+	return r.Topology + " " + r.Condition
 }
 
 // Figure implements scenarios.Figures. The interval of what is measured in each
