@@ -134,7 +134,7 @@ func (u *dockerUser) inspect() []byte {
 func TestTheMainJobMeasuresContainersToo(t *testing.T) {
 	u := newDockerUser(t)
 	cmd := u.command("run", "latency-0.6ms", "--provider", "docker", "--profile", "quick", "--topologies", "async,semisync,mgr,galera",
-		"--pairs", "1", "--duration", "2s", "--json")
+		"--pairs", "2", "--duration", "2s", "--json")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -323,11 +323,11 @@ func TestContainersOfSomebodyElseAreShaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("web")
-	wait(t, 10*time.Second, "the shape of the container that was started anew", func() bool {
+	wait(t, time.Minute, "the shape of the container that was started anew", func() bool {
 		d, ok := rtt(t, ends["web"], ends["db"])
 		return ok && d >= far-time.Millisecond
 	})
-	wait(t, 5*time.Second, "word of it", func() bool {
+	wait(t, time.Minute, "word of it", func() bool {
 		return strings.Contains(u.must("shape", "show"), "the container was started anew (times: 1)")
 	})
 	is("after the restart", "other", false)
@@ -359,7 +359,7 @@ func TestContainersOfSomebodyElseAreShaped(t *testing.T) {
 }
 
 // dialTime is how long a TCP connection from one place to a server at the other
-// takes.
+// takes at best: a machine that stands still makes others longer.
 func dialTime(t *testing.T, from, to netem.Endpoint) time.Duration {
 	t.Helper()
 	var l net.Listener
@@ -368,11 +368,15 @@ func dialTime(t *testing.T, from, to netem.Endpoint) time.Duration {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	began := time.Now()
-	c, err := netns.Dial(t.Context(), from.Netns, "tcp", netip.AddrPortFrom(to.Addr, 7777).String())
-	if err != nil {
-		t.Fatal(err)
+	best := time.Hour
+	for range 5 {
+		began := time.Now()
+		c, err := netns.Dial(t.Context(), from.Netns, "tcp", netip.AddrPortFrom(to.Addr, 7777).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		best = min(best, time.Since(began))
 	}
-	c.Close()
-	return time.Since(began)
+	return best
 }
