@@ -113,8 +113,12 @@ const longestExpectation = 400
 func ParseExpectation(text string) (e Expectation, err error) {
 	p := &expectParser{text: text}
 	defer func() {
-		if stop, ok := recover().(*ExpectError); ok {
+		switch stop := recover().(type) {
+		case nil:
+		case *ExpectError:
 			err = stop
+		default:
+			panic(stop)
 		}
 	}()
 	if len(text) > longestExpectation {
