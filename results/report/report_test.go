@@ -348,3 +348,32 @@ func TestNoRunIsTooOddToReport(t *testing.T) {
 		}
 	}
 }
+
+func TestVariantsTellRowsApartInPictureAndTextAndAreAColumnOfTheCSV(t *testing.T) {
+	run := complete()
+	run.Rows = run.Rows[3:5] // semisync
+	for _, v := range []string{"4 threads", "64 threads"} {
+		for _, r := range run.Rows[:2] {
+			r.Variant, r.Threads, r.VsSingle = v, map[string]int{"4 threads": 4, "64 threads": 64}[v], nil
+			run.Rows = append(run.Rows, r)
+		}
+	}
+	run.Rows = run.Rows[2:]
+	v := Build(run, nil)
+	for format, wants := range map[string][]string{
+		"txt":  {"semisync, 4 threads ", "semisync, 64 threads ", "4 to 64 threads"},
+		"html": {"semisync, 4 threads", "semisync, 64 threads"},
+		"csv":  {"\nsemisync,baseline,4,", ",4 threads\n", ",64 threads\n"},
+		"json": {`"topology": "semisync"`, `"variant": "64 threads"`},
+	} {
+		got := write(t, format, v)
+		for _, want := range wants {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s lacks %q:\n%s", format, want, got)
+			}
+		}
+	}
+	if run.Rows[0].Topology != "semisync" {
+		t.Error("the run that was given has changed")
+	}
+}

@@ -176,7 +176,7 @@ func facts(run results.Run) []Fact {
 	all := []Fact{
 		{"run", clean(run.ID) + ", profile " + clean(run.Profile)},
 		{"started", run.Started.UTC().Format("2006-01-02 15:04:05 UTC")},
-		{"load", load(w)},
+		{"load", load(w, run.Rows)},
 		{"servers", strings.Join(servers, ", ")},
 		{"machine", strings.Join(machine, ", ")},
 		{"lab", clean(e.Provider) + " provider, " + clean(e.Emulator) + " emulator"},
@@ -190,8 +190,17 @@ func facts(run results.Run) []Fact {
 	return slices.DeleteFunc(all, func(f Fact) bool { return f.Value == "" })
 }
 
-func load(w results.Workload) string {
+func load(w results.Workload, rows []results.Row) string {
 	threads := count(int64(w.Threads), "thread")
+	if len(rows) > 0 {
+		few, many := rows[0].Threads, rows[0].Threads
+		for _, r := range rows {
+			few, many = min(few, r.Threads), max(many, r.Threads)
+		}
+		if few != many { // variants have their own
+			threads = fmt.Sprintf("%d to %d threads", few, many)
+		}
+	}
 	switch {
 	case w.Warehouses == 0:
 		return fmt.Sprintf("%s, %s of %s, %s, %s distribution", clean(w.Name), count(int64(w.Tables), "table"),
