@@ -66,11 +66,19 @@ func bars(v View) *barChart {
 	x := func(tps float64) float64 { return labelWidth + plot*min(max(tps, 0), end)/end }
 
 	c := &barChart{Width: chartWidth, Left: labelWidth}
+	// Labels that do not fit side by side stand below each other.
+	const fit = 20 // characters in labelWidth
+	long := slices.ContainsFunc(v.Run.Rows, func(r results.Row) bool { return len(clean(r.Topology))+len(clean(r.Condition)) > fit })
 	y, last := 0.0, ""
 	for _, r := range v.Run.Rows {
 		if r.Topology != last {
 			y += 10
-			c.Groups = append(c.Groups, tick{y + barHeight - 4, clean(r.Topology)})
+			if long {
+				y += barHeight
+				c.Groups = append(c.Groups, tick{y - 4, clean(r.Topology)})
+			} else {
+				c.Groups = append(c.Groups, tick{y + barHeight - 4, clean(r.Topology)})
+			}
 			last = r.Topology
 		}
 		b := bar{Y: y, Height: barHeight, Middle: y + barHeight/2, Class: class[r.Condition], Label: clean(r.Condition), Value: "INVALID"}
