@@ -22,12 +22,6 @@ func TestScenariosOfTheLibraryRun(t *testing.T) {
 				t.Errorf("a member at 20 ms adds %.1f ms to a transaction that all have to hear of", added)
 			}
 		}},
-		{"client-far", "galera", 3, func(t *testing.T, r map[string]results.Row) {
-			// Each of 20 statements waits for the far client.
-			if far := r["client at 5 ms"].Latency.P50; far < 20*5 {
-				t.Errorf("a transaction of 20 statements takes %.1f ms with the client at 5 ms", far)
-			}
-		}},
 		{"semisync-wait-point", "semisync", 4, func(t *testing.T, r map[string]results.Row) {
 			if s := r["AFTER_COMMIT baseline"].Settings["loose_rpl_semi_sync_source_wait_point"]; s != "AFTER_COMMIT" {
 				t.Errorf("settings of the variant: %q", s)
