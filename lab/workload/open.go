@@ -34,7 +34,9 @@ type Piece struct{ From, To float64 }
 // ParseRate reads 500 (steady), 100..2000 (rising straight), 100,200,400 (in
 // steps) or any of these in a row, in transactions a second.
 func ParseRate(s string) (Rate, error) {
-	const greatest = 1_000_000
+	// Rarer than one in a quarter of an hour nothing can be measured, and far
+	// rarer the time to the next would not be a time.
+	const least, greatest = 0.001, 1_000_000
 	var out Rate
 	for _, part := range strings.Split(s, ",") {
 		from, to, ramp := strings.Cut(strings.TrimSpace(part), "..")
@@ -47,8 +49,8 @@ func ParseRate(s string) (Rate, error) {
 			to   *float64
 		}{{from, &p.From}, {to, &p.To}} {
 			x, err := strconv.ParseFloat(v.text, 64)
-			if err != nil || !(x > 0 && x <= greatest) {
-				return nil, fmt.Errorf("rate %q is not above 0 and at most %d a second", v.text, greatest)
+			if err != nil || !(x >= least && x <= greatest) {
+				return nil, fmt.Errorf("rate %q is not %g to %d a second", v.text, least, greatest)
 			}
 			*v.to = x
 		}
@@ -70,13 +72,13 @@ func (r Rate) String() string {
 	return strings.Join(out, ",")
 }
 
-// at is the rate at a time of a window of that length; before and after it, as
-// at its ends.
-func (r Rate) at(t, length time.Duration) float64 {
-	if t <= 0 || length <= 0 {
+// at is the rate at a time, of which over is the first window; before and after
+// it, as at its ends. There was no window yet where over is nil.
+func (r Rate) at(t time.Duration, over *span) float64 {
+	if over == nil || t <= over.begin {
 		return r[0].From
 	}
-	x := float64(t) / float64(length) * float64(len(r))
+	x := float64(t-over.begin) / float64(over.end-over.begin) * float64(len(r))
 	i := int(x)
 	if i >= len(r) {
 		return r[len(r)-1].To
@@ -90,8 +92,7 @@ func (r Rate) at(t, length time.Duration) float64 {
 func (r *Runner) arrive() {
 	rng := rand.New(rand.NewPCG(r.opt.Seed, mix(r.opt.Seed)))
 	gap := func(at time.Duration) time.Duration {
-		begin, length := time.Duration(r.scheduled.Load()), time.Duration(r.scheduleLength.Load())
-		d := float64(time.Second) / r.opt.Rate.at(at-begin, length)
+		d := float64(time.Second) / r.opt.Rate.at(at, r.first.Load())
 		if r.opt.Arrivals != Fixed {
 			d *= rng.ExpFloat64()
 		}

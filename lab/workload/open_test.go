@@ -161,7 +161,7 @@ func TestARateRisesAndSteps(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", "0", "-1", "x", "1..", "..5", "1,,2", "1e9", "NaN", "Inf"} {
+	for _, bad := range []string{"", "0", "-1", "x", "1..", "..5", "1,,2", "1e9", "NaN", "Inf", "1e-300", "1..0.0001"} {
 		if r, err := ParseRate(bad); err == nil {
 			t.Errorf("rate %q was read as %v", bad, r)
 		}

@@ -37,6 +37,9 @@ func (r *Runner) Pause(ctx context.Context) error {
 
 // Resume ends a Pause. Without one it does nothing.
 func (r *Runner) Resume() {
+	if r.paused.Load() == nil {
+		return
+	}
 	r.resumed.Store(int64(r.now()))
 	if resumed := r.paused.Swap(nil); resumed != nil {
 		close(*resumed)

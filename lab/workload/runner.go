@@ -65,11 +65,10 @@ type Runner struct {
 	measuring sync.Mutex
 
 	// Of an open loop.
-	arrivals       chan time.Duration // when each was due; nil in a closed loop
-	dropped        atomic.Int64
-	scheduled      atomic.Int64 // when the first window began: the rate's own 0
-	scheduleLength atomic.Int64
-	resumed        atomic.Int64 // when the last pause ended
+	arrivals chan time.Duration // when each was due; nil in a closed loop
+	dropped  atomic.Int64
+	first    atomic.Pointer[span] // window, over which the rate goes its way
+	resumed  atomic.Int64         // when the last pause ended
 
 	live struct {
 		sync.Mutex
@@ -96,7 +95,6 @@ func Start(ctx context.Context, d Driver, t Target, opt Options) (*Runner, error
 			opt.Queue = DefaultQueue
 		}
 		r.arrivals = make(chan time.Duration, opt.Queue)
-		r.scheduled.Store(int64(longest)) // not yet
 	}
 	r.ctx, r.cut = context.WithCancel(context.WithoutCancel(ctx))
 	t.Dial = t.dialUntil(r.ctx)
@@ -189,12 +187,9 @@ func (r *Runner) Measure(ctx context.Context, d time.Duration) (Window, error) {
 	defer r.measuring.Unlock()
 
 	begin := r.now()
-	if r.scheduled.Load() == int64(longest) {
-		r.scheduleLength.Store(int64(d))
-		r.scheduled.Store(int64(begin))
-	}
 	dropped := r.dropped.Load()
 	span := span{begin: begin, end: begin + d, interval: r.opt.Interval}
+	r.first.CompareAndSwap(nil, &span)
 	for _, w := range r.workers {
 		w.record(span)
 	}
