@@ -13,6 +13,25 @@ import (
 // ErrNoRoute is returned for an address that a namespace has no way to.
 var ErrNoRoute = errors.New("no route")
 
+// way is by which link packets leave for an address, and through which router,
+// invalid where the address is on the link itself.
+func way(h *netlink.Handle, to netip.Addr) (out netlink.Link, router netip.Addr, err error) {
+	routes, err := h.RouteGet(to.AsSlice())
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), err == nil && len(routes) == 0:
+		return nil, router, fmt.Errorf("%w to %s", ErrNoRoute, to)
+	case err != nil:
+		return nil, router, fmt.Errorf("route to %s: %w", to, err)
+	}
+	if out, err = h.LinkByIndex(routes[0].LinkIndex); err != nil {
+		return nil, router, fmt.Errorf("route to %s: %w", to, err)
+	}
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok && !gw.IsUnspecified() {
+		router = gw
+	}
+	return out, router, nil
+}
+
 // Via names the interface by which packets leave the namespace at path for the
 // address, as its own routes say.
 func Via(path string, to netip.Addr) (string, error) {
@@ -21,18 +40,11 @@ func Via(path string, to netip.Addr) (string, error) {
 		return "", err
 	}
 	defer h.Close()
-	routes, err := h.RouteGet(to.AsSlice())
-	switch {
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), err == nil && len(routes) == 0:
-		return "", fmt.Errorf("%w to %s", ErrNoRoute, to)
-	case err != nil:
-		return "", fmt.Errorf("route to %s: %w", to, err)
-	}
-	l, err := h.LinkByIndex(routes[0].LinkIndex)
+	out, _, err := way(h, to)
 	if err != nil {
-		return "", fmt.Errorf("route to %s: %w", to, err)
+		return "", err
 	}
-	return l.Attrs().Name, nil
+	return out.Attrs().Name, nil
 }
 
 // Introduce tells the namespace at path the link address of a neighbour in the
@@ -46,18 +58,11 @@ func Introduce(path string, addr netip.Addr, neighbour string) error {
 		return err
 	}
 	defer from.Close()
-	routes, err := from.RouteGet(addr.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return fmt.Errorf("%w to %s: %w", ErrNoRoute, addr, err)
-	}
-	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok && !gw.IsUnspecified() {
-		return nil
-	}
-	out, err := from.LinkByIndex(routes[0].LinkIndex)
+	out, router, err := way(from, addr)
 	if err != nil {
 		return err
 	}
-	if out.Attrs().RawFlags&(unix.IFF_NOARP|unix.IFF_LOOPBACK) != 0 {
+	if router.IsValid() || out.Attrs().RawFlags&(unix.IFF_NOARP|unix.IFF_LOOPBACK) != 0 {
 		return nil
 	}
 	family := netlink.FAMILY_V4
