@@ -18,8 +18,10 @@ func TestScenariosOfTheLibraryRun(t *testing.T) {
 		check              func(*testing.T, map[string]results.Row)
 	}{
 		{"slow-node", "galera", 2, func(t *testing.T, r map[string]results.Row) {
-			if added := r["n3 at 20 ms"].Latency.P50 - r["baseline"].Latency.P50; added < 15 {
-				t.Errorf("a member at 20 ms adds %.1f ms to a transaction that all have to hear of", added)
+			// Not the difference to the baseline, whose transactions wait for the
+			// disk, longer than these, of which fewer are under way.
+			if p50 := r["n3 at 20 ms"].Latency.P50; p50 < 19 {
+				t.Errorf("a transaction that a member at 20 ms has to hear of takes %.1f ms", p50)
 			}
 		}},
 		{"semisync-wait-point", "semisync", 4, func(t *testing.T, r map[string]results.Row) {
