@@ -62,6 +62,16 @@ func (m *measurement) conditions() []scenarios.Condition {
 	return m.plan.Conditions
 }
 
+// condition finds one by its name; the baseline and no emulator are none.
+func (m *measurement) condition(name string) scenarios.Condition {
+	for _, c := range m.plan.Conditions {
+		if c.Name == name {
+			return c
+		}
+	}
+	return scenarios.Condition{}
+}
+
 // bare is the round trip of every pair in the baseline condition: the median
 // of its windows.
 func (m *measurement) bare() map[string]time.Duration {
@@ -120,7 +130,7 @@ func (m *measurement) slowBaseline(bare map[string]time.Duration) string {
 func (m *measurement) judge(w window, bare map[string]time.Duration) []string {
 	out := slices.Clone(w.problems)
 	// Where links are cut, a load that stands still is what was to be seen.
-	cut := slices.ContainsFunc(m.plan.Conditions, func(c scenarios.Condition) bool { return c.Name == w.condition && c.Partitions() })
+	cut := m.condition(w.condition).Partitions()
 	if w.load.Transactions == 0 && !cut {
 		out = append(out, "no transaction was committed")
 	}
@@ -238,19 +248,18 @@ func (r RTT) within(want time.Duration) time.Duration {
 
 // present puts a window into the words of results.
 func (m *measurement) present(w window, reasons []string) results.Window {
-	var p50, p99 []float64
-	for _, r := range w.longest().rtt {
-		p50 = append(p50, ms(r.P50))
-		p99 = append(p99, ms(r.P99))
-	}
-	return results.Window{
+	out := results.Window{
 		Topology: m.topology.Name(), Variant: m.variant.Name, Condition: w.condition, Pair: w.round,
 		Start: w.start.Seconds(), Seconds: w.load.End.Sub(w.load.Start).Seconds(),
 		TPS: w.load.TPS(), Latency: w.latency,
-		RTTP50: medianOr0(p50), RTTP99: maxOr0(p99),
 		Busy: w.load.Busy, EmulatorCPU: w.emulatorCPU(),
 		Valid: len(reasons) == 0, InvalidReasons: orEmpty(reasons),
 	}
+	// As its row has it, of which it is a part.
+	if rtt := m.rtt(w.condition, []window{w}, nil); rtt != nil {
+		out.RTTP50, out.RTTP99 = rtt.MeasuredP50, rtt.MeasuredP99
+	}
+	return out
 }
 
 // emulatorCPU is the emulator's share of one processor.
@@ -515,13 +524,6 @@ func medianOr0(v []float64) float64 {
 		return 0
 	}
 	return stats.Median(v)
-}
-
-func maxOr0(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	return slices.Max(v)
 }
 
 func orEmpty(s []string) []string {

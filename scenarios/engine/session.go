@@ -101,16 +101,6 @@ func (s *session) follow(ctx context.Context, condition string) (cuts []time.Tim
 	return cuts, nil
 }
 
-// condition finds one by its name; the baseline and no emulator are none.
-func (s *session) condition(name string) scenarios.Condition {
-	for _, c := range s.plan.Conditions {
-		if c.Name == name {
-			return c
-		}
-	}
-	return scenarios.Condition{}
-}
-
 // heal brings the baseline back after a window that cut links, and waits until
 // the cluster is whole again.
 func (s *session) heal(ctx context.Context) error {
