@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
 
 	"github.com/faultlab/faultlab/netem"
 )
@@ -150,116 +149,11 @@ func (r *reader) scenario(n ast.Node) *Scenario {
 	case sweep != nil:
 		s.Variants = r.sweep(sweep, s.Topologies, &set)
 	}
-	for _, p := range set {
-		if p.word != allTopologies && !slices.Contains(s.Topologies, p.word) {
-			r.note(p.node, fmt.Sprintf("settings: the scenario does not measure topology %s", clip(p.word)), Suggest(p.word, append([]string{allTopologies}, s.Topologies...)))
-		}
-	}
+	r.settingsFor(s, set)
 	for _, c := range expect {
 		r.claim(s, c)
 	}
 	return s
-}
-
-// place is a word of the file that is judged once all is read.
-type place struct {
-	word string
-	node ast.Node
-}
-
-var variableRE = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-
-// reserved are variables that a lab depends on.
-var reserved = []string{"server_id", "datadir", "socket", "port", "bind_address", "basedir", "user", "pid_file", "log_error", "report_host",
-	"plugin_load", "plugin_load_add", "wsrep_cluster_address", "wsrep_node_address", "wsrep_node_name", "wsrep_provider", "group_replication_group_name",
-	"group_replication_local_address", "group_replication_group_seeds", "init_file"}
-
-// settings reads server variables, by topology and name.
-func (r *reader) settings(n ast.Node, set *[]place) map[string]map[string]string {
-	out := map[string]map[string]string{}
-	r.entries(n, "settings", "{all: {innodb_buffer_pool_size: 512M}}", func(topology string, key, value ast.Node) {
-		*set = append(*set, place{topology, key})
-		out[topology] = map[string]string{}
-		r.entries(value, "the settings of "+clip(topology), "{innodb_buffer_pool_size: 512M}", func(name string, key, value ast.Node) {
-			message, hint := checkVariable(name)
-			r.note(key, message, hint)
-			out[topology][name], _ = r.setting(name, value)
-		})
-	})
-	return out
-}
-
-func (r *reader) variant(n ast.Node, others []Variant, set *[]place) Variant {
-	var v Variant
-	seen := r.mapping(n, "a variant", keys{
-		"name": func(n ast.Node) {
-			r.text("name", &v.Name, checkVariantName)(n)
-			if slices.ContainsFunc(others, func(o Variant) bool { return o.Name == v.Name }) {
-				r.note(n, fmt.Sprintf("variant %s is there twice", clip(v.Name)), "")
-			}
-		},
-		"threads":  r.count("threads", &v.Threads),
-		"settings": func(n ast.Node) { v.Settings = r.settings(n, set) },
-	})
-	r.require(n, seen, "a variant", "name")
-	return v
-}
-
-// claim is an expectation with its place.
-type claim struct {
-	Expectation
-	node ast.Node
-}
-
-func (r *reader) expectation(n ast.Node) []claim {
-	var text string
-	if r.text("expect", &text, nil)(n); text == "" {
-		return nil
-	}
-	e, err := ParseExpectation(text)
-	if wrong := (*ExpectError)(nil); errors.As(err, &wrong) {
-		r.inside(n, wrong.Column, "expect: "+wrong.Message, wrong.Hint)
-		return nil
-	}
-	return []claim{{e, n}}
-}
-
-// claim checks that the scenario has the rows that an expectation speaks of.
-func (r *reader) claim(s *Scenario, c claim) {
-	for _, ref := range c.References() {
-		has := ref.Condition == BaselineName
-		var names []string
-		for _, k := range s.Conditions {
-			has = has || k.Name == ref.Condition
-			names = append(names, k.Name)
-		}
-		var variants []string
-		for _, v := range s.Variants {
-			variants = append(variants, v.Name)
-		}
-		switch {
-		case len(variants) > 0 && !slices.Contains(variants, ref.Variant):
-			r.inside(c.node, ref.column, fmt.Sprintf("expect: which variant of %s?", ref.Topology), fmt.Sprintf("[VARIANT, CONDITION], where variants are %s", strings.Join(variants, ", ")))
-		case len(variants) == 0 && ref.Variant != "":
-			r.inside(c.node, ref.column, fmt.Sprintf("expect: there is no variant %s", clip(ref.Variant)), "the scenario has none: [CONDITION]")
-		case !slices.Contains(s.Topologies, ref.Topology):
-			r.inside(c.node, ref.column, fmt.Sprintf("expect: the scenario does not measure topology %s", ref.Topology), "it measures "+strings.Join(s.Topologies, ", "))
-		case !has:
-			r.inside(c.node, ref.column, fmt.Sprintf("expect: there is no condition %s", clip(ref.Condition)), Suggest(ref.Condition, append(names, BaselineName)))
-		case ref.Topology == "single" && ref.Condition != BaselineName:
-			r.inside(c.node, ref.column, "expect: single has no links between nodes and is measured as baseline only", "single."+ref.Figure)
-		}
-	}
-	s.Expect = append(s.Expect, c.Expectation)
-}
-
-// inside notes a problem within a text, where that is on one line.
-func (r *reader) inside(n ast.Node, column int, message, hint string) {
-	p := position(n)
-	if t := n.GetToken(); t != nil && (t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType) {
-		column++
-	}
-	r.at(p.Line, p.Column+column-1, message, hint)
 }
 
 func (r *reader) topologies(to *[]string) func(ast.Node) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/faultlab/faultlab/netem"
 )
@@ -58,12 +59,31 @@ func TestEveryShippedScenarioResolvesAndIsCalledAsItsFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Name != name {
-			t.Errorf("got name %q in %s.yaml", s.Name, name)
+		if s.Name != name || s.Group == "" {
+			t.Errorf("got name %q and group %q in %s.yaml", s.Name, s.Group, name)
 		}
 		for _, p := range s.Profiles() {
-			if _, err := s.Resolve(p, Overrides{}); err != nil {
+			want, err := s.Resolve(p, Overrides{})
+			if err != nil {
 				t.Errorf("%s, profile %s: %v", name, p, err)
+				continue
+			}
+			// What a run keeps of it asks the same again.
+			text, err := want.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Load(name+" as kept", text)
+			if err != nil {
+				t.Errorf("%v\n%s", err, text)
+				continue
+			}
+			got, err := again.Resolve(p, Overrides{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s, profile %s, kept and read again (-want +got):\n%s", name, p, diff)
 			}
 		}
 	}

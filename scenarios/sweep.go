@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -75,43 +74,4 @@ func (r *reader) sweep(n ast.Node, topologies []string, set *[]place) []Variant 
 		add(value, v)
 	}
 	return out
-}
-
-// variable reads the name of a server variable.
-func (r *reader) variable(n ast.Node) string {
-	var name string
-	r.text("variable", &name, checkVariable)(n)
-	return name
-}
-
-func checkVariable(name string) (message, hint string) {
-	switch {
-	case !variableRE.MatchString(name):
-		return fmt.Sprintf("%s is not a server variable's name", clip(name)), "lower-case letters, digits and _, as in SHOW VARIABLES"
-	case slices.Contains(reserved, name):
-		return fmt.Sprintf("%s belongs to the lab and cannot be set", name), ""
-	}
-	return "", ""
-}
-
-// setting reads the value of a server variable, as it will be in the option
-// file.
-func (r *reader) setting(name string, n ast.Node) (text string, ok bool) {
-	scalar, ok := n.(ast.ScalarNode)
-	if ok {
-		text = scalar.GetToken().Value
-	}
-	if !ok || strings.ContainsAny(text, "\n\r") {
-		r.note(n, fmt.Sprintf("%s must be a word or a number, not %s", clip(name), describe(n)), "")
-		return "", false
-	}
-	return text, true
-}
-
-// checkVariantName: expectations name a variant in brackets, before a comma.
-func checkVariantName(name string) (message, hint string) {
-	if strings.ContainsAny(name, ",[]") {
-		return "the name of a variant has no comma and no bracket, as " + strconv.Quote(name) + " has", "expectations name it: [NAME, CONDITION]"
-	}
-	return checkText("the name of a variant", 32)(name)
 }
