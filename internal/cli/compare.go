@@ -1,28 +1,25 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/faultlab/faultlab/lab"
 	"github.com/faultlab/faultlab/results"
 	"github.com/faultlab/faultlab/results/report"
-	"github.com/faultlab/faultlab/results/store"
 )
 
 func (c *command) compare() *cli.Command {
 	return &cli.Command{
 		Name: "compare", Usage: "runs side by side: what differs, and whether that can be told from chance", ArgsUsage: "RUN RUN...",
 		Flags: []cli.Flag{
-			&cli.Float64Flag{Name: "fail-below", Usage: "exit 3 where a row's throughput is, beyond doubt, below this `SHARE` of the first run's, such as 0.95"},
+			&cli.Float64Flag{Name: "fail-below", Usage: "exit 3 where a row's throughput is, beyond doubt, below this `SHARE` of the first run's, such as 0.95; exit 4 where that cannot be told of a row"},
 			jsonFlag,
 		},
 		Action: func(ctx *cli.Context) error {
 			if ctx.NArg() < 2 {
-				return lab.Hint(usage("compare needs two runs or more"), "RUN is the folder that faultlab run wrote its results to")
+				return lab.Hint(usage("compare needs two runs or more"), whatIsARun)
 			}
 			share := ctx.Float64("fail-below")
 			if ctx.IsSet("fail-below") && (share <= 0 || share > 10) {
@@ -30,10 +27,7 @@ func (c *command) compare() *cli.Command {
 			}
 			var runs []results.Run
 			for _, name := range ctx.Args().Slice() {
-				r, err := store.Load(name)
-				if errors.Is(err, fs.ErrNotExist) {
-					return lab.Hint(&exit{exitUsage, err}, "RUN is the folder that faultlab run wrote its results to")
-				}
+				r, err := loadRun(name)
 				if err != nil {
 					return err
 				}
@@ -49,11 +43,21 @@ func (c *command) compare() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if below := k.Below(share); len(below) > 0 {
-				for _, b := range below {
-					fmt.Fprintln(c.stderr, "below:", b)
-				}
+			if !ctx.IsSet("fail-below") {
+				return nil
+			}
+			below, unknown := k.Below(share)
+			for _, b := range below {
+				fmt.Fprintln(c.stderr, "below:", b)
+			}
+			for _, u := range unknown {
+				fmt.Fprintln(c.stderr, "cannot be told:", u)
+			}
+			switch {
+			case len(below) > 0:
 				return &exit{exitVerdict, nil}
+			case len(unknown) > 0: // a row that was lost is no row that is as good
+				return &exit{exitInvalid, nil}
 			}
 			return nil
 		},

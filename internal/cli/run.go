@@ -213,6 +213,16 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return f.Close()
 }
 
+const whatIsARun = "RUN is the folder that faultlab run wrote its results to"
+
+func loadRun(folder string) (store.Record, error) {
+	r, err := store.Load(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, lab.Hint(&exit{exitUsage, err}, whatIsARun)
+	}
+	return r, err
+}
+
 func (c *command) report() *cli.Command {
 	return &cli.Command{
 		Name: "report", Usage: "show a run again, in another form", ArgsUsage: "RUN",
@@ -224,10 +234,7 @@ func (c *command) report() *cli.Command {
 			if err := exactly(ctx, "RUN"); err != nil {
 				return err
 			}
-			r, err := store.Load(ctx.Args().First())
-			if errors.Is(err, fs.ErrNotExist) {
-				return lab.Hint(&exit{exitUsage, err}, "RUN is the folder that faultlab run wrote its results to")
-			}
+			r, err := loadRun(ctx.Args().First())
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/faultlab/faultlab/results"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden parts of the scripts")
@@ -49,6 +51,15 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var lost results.Run // the same, with a row that is INVALID
+	if err := json.Unmarshal(golden, &lost); err != nil {
+		t.Fatal(err)
+	}
+	lost.Rows[len(lost.Rows)-1].Valid = false
+	lostJSON, err := json.Marshal(lost)
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", WorkdirRoot: root, UpdateScripts: *update,
 		RequireExplicitExec: false, RequireUniqueNames: true,
@@ -56,9 +67,12 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_STATE_HOME", e.Getenv("WORK")+"/state")
 			e.Setenv("XDG_CACHE_HOME", e.Getenv("WORK")+"/cache")
 			e.Setenv("NO_COLOR", "1")
-			run := filepath.Join(e.WorkDir, "run")
-			return errors.Join(os.Chmod(e.WorkDir, 0o777), os.Mkdir(run, 0o755),
-				os.WriteFile(filepath.Join(run, "run.json"), golden, 0o644))
+			err := os.Chmod(e.WorkDir, 0o777)
+			for name, run := range map[string][]byte{"run": golden, "lost": lostJSON} {
+				dir := filepath.Join(e.WorkDir, name)
+				err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "run.json"), run, 0o644))
+			}
+			return err
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {

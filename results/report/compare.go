@@ -2,8 +2,10 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,6 +37,7 @@ type ComparedRun struct {
 // ComparedRow is a row that means the same in every run.
 type ComparedRow struct {
 	Topology  string `json:"topology"`
+	Variant   string `json:"variant,omitempty"`
 	Condition string `json:"condition"`
 	// TPS, P50 and P95 are the row's figures in each run, in their order.
 	TPS []float64 `json:"tps"`
@@ -44,104 +47,112 @@ type ComparedRow struct {
 	Ratios []results.Ratio `json:"ratios"`
 }
 
-// Compare puts rows side by side that mean the same: topology and condition of
-// the same name, under the same load, and valid in each run.
+// topology is what the row's is called beside others.
+func (r ComparedRow) topology() string { return clean(label(r.Topology, r.Variant)) }
+
+// Compare puts rows side by side that mean the same: topology, variant and
+// condition of the same name, under the same load, and valid in each run.
 func Compare(runs []results.Run) Comparison {
-	runs = slices.Clone(runs)
-	for i := range runs {
-		runs[i], _ = labelled(runs[i], nil)
-	}
 	c := Comparison{Rows: []ComparedRow{}, Apart: []string{}, Differences: []string{}}
 	for _, r := range runs {
 		c.Runs = append(c.Runs, ComparedRun{r.ID, r.Scenario, r.Profile})
 	}
-	type key struct{ topology, condition string }
+	type key struct{ topology, variant, condition string }
 	var keys []key
-	for _, r := range runs {
-		for _, row := range r.Rows {
-			if k := (key{row.Topology, row.Condition}); !slices.Contains(keys, k) {
+	rows := make([]map[key]results.Row, len(runs))
+	windows := make([]map[key][]float64, len(runs)) // TPS of the valid ones
+	for i, run := range runs {
+		rows[i], windows[i] = map[key]results.Row{}, map[key][]float64{}
+		for _, r := range run.Rows {
+			k := key{r.Topology, r.Variant, r.Condition}
+			rows[i][k] = r
+			if !slices.Contains(keys, k) {
 				keys = append(keys, k)
+			}
+		}
+		for _, w := range run.Windows {
+			if k := (key{w.Topology, w.Variant, w.Condition}); w.Valid && w.TPS > 0 {
+				windows[i][k] = append(windows[i][k], w.TPS)
 			}
 		}
 	}
 	for _, k := range keys {
-		name := clean(k.topology) + " " + clean(k.condition)
-		out := ComparedRow{Topology: k.topology, Condition: k.condition}
-		var windows [][]float64
+		out := ComparedRow{Topology: k.topology, Variant: k.variant, Condition: k.condition}
 		why := ""
 		for i, run := range runs {
-			at := slices.IndexFunc(run.Rows, func(r results.Row) bool { return r.Topology == k.topology && r.Condition == k.condition })
-			if at < 0 {
-				why = fmt.Sprintf("%s: run %d has no such row", name, i+1)
-				break
+			row, there := rows[i][k]
+			switch {
+			case !there:
+				why = "no such row"
+			case !row.Valid:
+				why = "INVALID"
+			case len(windows[i][k]) == 0:
+				why = "no window has a throughput"
+			default:
+				why = unlike(runs[0].Workload, run.Workload, rows[0][k], row)
 			}
-			row := run.Rows[at]
-			if !row.Valid {
-				why = fmt.Sprintf("%s: INVALID in run %d", name, i+1)
+			if why != "" {
+				c.Apart = append(c.Apart, fmt.Sprintf("%s %s, run %d: %s", out.topology(), clean(k.condition), i+1, why))
 				break
-			}
-			if i > 0 {
-				if other := unlike(runs[0], run, out, row); other != "" {
-					why = fmt.Sprintf("%s: %s in run %d", name, other, i+1)
-					break
-				}
 			}
 			out.TPS, out.P50, out.P95 = append(out.TPS, row.TPS), append(out.P50, row.Latency.P50), append(out.P95, row.Latency.P95)
-			var tps []float64
-			for _, w := range run.Windows {
-				if w.Topology == k.topology && w.Condition == k.condition && w.Valid {
-					tps = append(tps, w.TPS)
-				}
+			if i > 0 {
+				out.Ratios = append(out.Ratios, ratioOver(windows[0][k], windows[i][k]))
+				c.settings(out, i, rows[0][k].Settings, row.Settings)
 			}
-			windows = append(windows, tps)
 		}
-		if why != "" {
-			c.Apart = append(c.Apart, why)
-			continue
+		if why == "" {
+			c.Rows = append(c.Rows, out)
 		}
-		for _, w := range windows[1:] {
-			s := stats.Independent(windows[0], w)
-			r := results.Ratio{Ratio: s.Ratio, Pairs: s.Pairs, Outcome: s.Outcome, Detected: s.Outcome == stats.Detected}
-			if s.HasCI {
-				r.CI95 = &[2]float64{s.CI[0], s.CI[1]}
-			}
-			out.Ratios = append(out.Ratios, r)
-		}
-		c.Rows = append(c.Rows, out)
 	}
 	c.differences(runs)
 	return c
 }
 
-// unlike says why a row of another run does not mean the same: "" if it does.
-func unlike(first, run results.Run, have ComparedRow, row results.Row) string {
-	a, b := first.Workload, run.Workload
-	var threads int
-	var asked float64
-	for _, r := range first.Rows {
-		if r.Topology == have.Topology && r.Condition == have.Condition {
-			threads = r.Threads
-			if r.RTT != nil {
-				asked = r.RTT.Asked
-			}
+func ratioOver(before, after []float64) results.Ratio {
+	s := stats.Independent(before, after)
+	r := results.Ratio{Ratio: s.Ratio, Pairs: s.Pairs, Outcome: s.Outcome, Detected: s.Outcome == stats.Detected}
+	if s.HasCI {
+		r.CI95 = &s.CI
+	}
+	return r
+}
+
+// unlike says why a row does not mean the same as the first run's: "" if it
+// does.
+func unlike(a, b results.Workload, first, row results.Row) string {
+	asked := func(r results.Row) float64 {
+		if r.RTT == nil {
+			return 0
 		}
+		return r.RTT.Asked
 	}
-	other := 0.0
-	if row.RTT != nil {
-		other = row.RTT.Asked
-	}
-	a.Threads, b.Threads = 0, 0
+	a.Threads, b.Threads = 0, 0 // rows have their own
 	switch {
 	case a.Name != b.Name:
 		return "the load is " + clean(b.Name) + " and not " + clean(a.Name)
 	case a != b:
 		return "the tables are of another size or distribution"
-	case threads != row.Threads:
-		return fmt.Sprintf("%d threads and not %d", row.Threads, threads)
-	case asked != other:
-		return fmt.Sprintf("%s ms were added to the links and not %s", rtt(other), rtt(asked))
+	case first.Threads != row.Threads:
+		return fmt.Sprintf("%d threads and not %d", row.Threads, first.Threads)
+	case asked(first) != asked(row):
+		return fmt.Sprintf("%s ms were added to the links and not %s", rtt(asked(row)), rtt(asked(first)))
 	}
 	return ""
+}
+
+// settings lists where a row had other server variables than in the first run.
+func (c *Comparison) settings(r ComparedRow, run int, first, row map[string]string) {
+	names := slices.Collect(maps.Keys(first))
+	names = slices.AppendSeq(names, maps.Keys(row))
+	slices.Sort(names)
+	for _, n := range slices.Compact(names) {
+		a, b := cmp.Or(first[n], none), cmp.Or(row[n], none)
+		said := fmt.Sprintf("%s of %s: %s (run 1), %s (run %d)", clean(n), r.topology(), clean(a), clean(b), run+1)
+		if a != b && !slices.Contains(c.Differences, said) { // once for all conditions
+			c.Differences = append(c.Differences, said)
+		}
+	}
 }
 
 // differences lists what else the runs differ in.
@@ -173,18 +184,22 @@ func (c *Comparison) differences(runs []results.Run) {
 	}
 }
 
-// Below lists the rows whose throughput is, beyond doubt, less than share of
-// the first run's.
-func (c Comparison) Below(share float64) []string {
-	var out []string
+// Below lists the rows whose throughput is, beyond doubt, less than share of the
+// first run's, and those of which that cannot be told.
+func (c Comparison) Below(share float64) (below, unknown []string) {
+	unknown = slices.Clone(c.Apart)
 	for _, r := range c.Rows {
 		for i, x := range r.Ratios {
-			if x.CI95 != nil && x.CI95[1] < share {
-				out = append(out, fmt.Sprintf("%s %s: run %d has %s throughput against run 1", clean(r.Topology), clean(r.Condition), i+2, changes(x.Ratio, x.CI95)))
+			text := fmt.Sprintf("%s %s, run %d: %s against run 1", r.topology(), clean(r.Condition), i+2, changes(x.Ratio, x.CI95))
+			switch {
+			case x.CI95 == nil:
+				unknown = append(unknown, text+", too few windows")
+			case x.CI95[1] < share:
+				below = append(below, text)
 			}
 		}
 	}
-	return out
+	return below, unknown
 }
 
 // CompareText writes the comparison as a person at a terminal reads it.
@@ -226,11 +241,11 @@ func compareTable(c Comparison, s Style) string {
 	t.SetColumnConfigs(columns)
 	last := ""
 	for _, r := range c.Rows {
-		topology := clean(r.Topology)
+		topology := r.topology()
 		if topology == last {
 			topology = ""
 		}
-		last = clean(r.Topology)
+		last = r.topology()
 		row := table.Row{topology, clean(r.Condition)}
 		for _, x := range r.TPS {
 			row = append(row, rate(x))
@@ -240,23 +255,17 @@ func compareTable(c Comparison, s Style) string {
 		}
 		for _, x := range r.Ratios {
 			switch {
-			case x.Outcome == stats.NotDetected:
-				row = append(row, s.tone(Quiet, "no difference detected ("+bounds(x.CI95)+")"))
-			case x.Outcome == stats.Inconclusive:
+			case x.Outcome == inconclusive:
 				row = append(row, s.tone(Quiet, changes(x.Ratio, x.CI95)+", too few windows"))
+			case x.Outcome == notDetected:
+				row = append(row, s.tone(Quiet, versus(&x)))
 			case x.Ratio < 1:
-				row = append(row, s.tone(Bad, changes(x.Ratio, x.CI95)))
+				row = append(row, s.tone(Bad, versus(&x)))
 			default:
-				row = append(row, s.tone(Good, changes(x.Ratio, x.CI95)))
+				row = append(row, s.tone(Good, versus(&x)))
 			}
 		}
 		t.AppendRow(row)
 	}
 	return trim(t.Render())
-}
-
-// bounds are those of an interval of ratios.
-func bounds(ci *[2]float64) string {
-	p := percents(ci[0], ci[1])
-	return p[0] + ".." + p[1]
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,12 +60,46 @@ func TestRunsAreComparedRowByRow(t *testing.T) {
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	below := strings.Join(c.Below(0.95), "; ")
-	if strings.Count(below, "semisync") != 2 || strings.Contains(below, "mgr") {
-		t.Errorf("below 0.95 of the first run: %s", below)
+	below, unknown := c.Below(0.95)
+	if all := strings.Join(below, "; "); strings.Count(all, "semisync") != 2 || strings.Contains(all, "mgr") {
+		t.Errorf("below 0.95 of the first run: %s", all)
 	}
-	if got := c.Below(0.5); len(got) != 0 {
-		t.Errorf("below 0.5 of the first run: %v", got)
+	if len(unknown) != len(c.Apart) {
+		t.Errorf("cannot be told: %v, want what is not compared: %v", unknown, c.Apart)
+	}
+	if below, _ := c.Below(0.5); len(below) != 0 {
+		t.Errorf("below 0.5 of the first run: %v", below)
+	}
+	if _, err := json.Marshal(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRowsOfVariantsAreComparedWithTheirOwnAndOtherSettingsAreSaid(t *testing.T) {
+	variants := func(settings string) results.Run {
+		run := complete()
+		run.Rows = run.Rows[3:5] // semisync
+		for i := range run.Rows {
+			run.Rows[i].Variant, run.Rows[i].Settings = "tuned", map[string]string{"sync_binlog": settings, "same": "1"}
+		}
+		run = withWindows(run)
+		for i := range run.Windows {
+			run.Windows[i].Variant = "tuned"
+		}
+		return run
+	}
+	c := Compare([]results.Run{variants("1"), variants("0")})
+	if len(c.Rows) != 2 || c.Rows[0].Topology != "semisync" || c.Rows[0].Variant != "tuned" || c.Rows[0].Ratios[0].CI95 == nil {
+		t.Errorf("rows %+v", c.Rows)
+	}
+	if want := []string{"sync_binlog of semisync, tuned: 1 (run 1), 0 (run 2)"}; !slices.Equal(c.Differences, want) {
+		t.Errorf("differences %q, want %q", c.Differences, want)
+	}
+	// With too few windows nothing is claimed, and that is said.
+	few := variants("1")
+	few.Windows = few.Windows[:2]
+	if below, unknown := Compare([]results.Run{variants("1"), few}).Below(0.95); len(below) != 0 || len(unknown) != 2 {
+		t.Errorf("with two windows of one row and none of the other: below %v, unknown %v", below, unknown)
 	}
 }
 
@@ -80,7 +115,7 @@ func TestRowsUnderAnotherLoadAreNotCompared(t *testing.T) {
 	} {
 		other := complete()
 		c.change(&other)
-		got := Compare([]results.Run{complete(), other})
+		got := Compare([]results.Run{withWindows(complete()), withWindows(other)})
 		if all := strings.Join(got.Apart, "\n"); !strings.Contains(all, c.want) {
 			t.Errorf("got %q, want %q", all, c.want)
 		}

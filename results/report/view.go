@@ -106,30 +106,29 @@ func Build(run results.Run, samples []results.Sample) View {
 	return v
 }
 
+// label is what a topology of a variant is called beside others.
+func label(topology, variant string) string {
+	if variant == "" {
+		return topology
+	}
+	return topology + ", " + variant
+}
+
 // labelled is the run with its topologies called by their variants too, which is
 // what tells rows apart in a scenario of several.
 func labelled(run results.Run, samples []results.Sample) (results.Run, []results.Sample) {
-	label := func(topology *string, variant string) {
-		if variant != "" {
-			*topology += ", " + variant
-		}
+	run.Rows, run.Labs, run.Observer, samples = slices.Clone(run.Rows), slices.Clone(run.Labs), slices.Clone(run.Observer), slices.Clone(samples)
+	for i, r := range run.Rows {
+		run.Rows[i].Topology = label(r.Topology, r.Variant)
 	}
-	run.Rows, run.Windows, run.Labs, run.Observer, samples =
-		slices.Clone(run.Rows), slices.Clone(run.Windows), slices.Clone(run.Labs), slices.Clone(run.Observer), slices.Clone(samples)
-	for i := range run.Rows {
-		label(&run.Rows[i].Topology, run.Rows[i].Variant)
+	for i, l := range run.Labs {
+		run.Labs[i].Topology = label(l.Topology, l.Variant)
 	}
-	for i := range run.Windows {
-		label(&run.Windows[i].Topology, run.Windows[i].Variant)
+	for i, o := range run.Observer {
+		run.Observer[i].Topology = label(o.Topology, o.Variant)
 	}
-	for i := range run.Labs {
-		label(&run.Labs[i].Topology, run.Labs[i].Variant)
-	}
-	for i := range run.Observer {
-		label(&run.Observer[i].Topology, run.Observer[i].Variant)
-	}
-	for i := range samples {
-		label(&samples[i].Topology, samples[i].Variant)
+	for i, s := range samples {
+		samples[i].Topology = label(s.Topology, s.Variant)
 	}
 	return run, samples
 }
