@@ -331,6 +331,25 @@ func TestContainersOfSomebodyElseAreShaped(t *testing.T) {
 		return strings.Contains(u.must("shape", "show"), "the container was started anew (times: 1)")
 	})
 	is("after the restart", "other", false)
+
+	// So is the other where it moves to.
+	if err := u.docker.NetworkDisconnect(t.Context(), inner, prefix+"db", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.docker.NetworkConnect(t.Context(), inner, prefix+"db", &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: "10.213.0.99"}}); err != nil {
+		t.Fatal(err)
+	}
+	look("db")
+	if got := ends["db"].Addr.String(); got != "10.213.0.99" {
+		t.Fatalf("db is at %s", got)
+	}
+	wait(t, time.Minute, "the shape of the new address", func() bool {
+		d, ok := rtt(t, ends["web"], ends["db"])
+		return ok && d >= far-time.Millisecond
+	})
+	if links := u.asked("shape", "show", "web"); len(links) != 1 {
+		t.Errorf("links after the other has moved: %v", links)
+	}
 	u.must("shape", "clear", "web")
 	is("after clear", "db", false)
 

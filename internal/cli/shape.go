@@ -5,26 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/faultlab/faultlab/lab"
-	"github.com/faultlab/faultlab/lab/docker"
-	"github.com/faultlab/faultlab/lab/process"
 	"github.com/faultlab/faultlab/netem"
-	"github.com/faultlab/faultlab/netem/netns"
 )
 
 func (c *command) shape() *cli.Command {
@@ -202,11 +194,7 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 		defer cancel()
 		err = errors.Join(err, j.Undo(uctx, undo()))
 	}()
-	id, err := json.Marshal(at)
-	if err != nil {
-		return err
-	}
-	if err := j.Add(undoPlace, string(id)); err != nil {
+	if err := at.announce(j); err != nil {
 		return err
 	}
 	b, release, err := serveLinks(j.Dir(), func() (emulatorKind, error) { return kind, nil })
@@ -231,9 +219,12 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 	if err := ready(exitOK); err != nil {
 		return err
 	}
-	if err := c.followContainer(ctx.Context, j, b, s, at, []netem.Link{link}); err != nil {
-		return err
+	if at.Container != "" {
+		if err := followContainer(ctx.Context, j, b, s, at, []netem.Link{link}); err != nil {
+			return err
+		}
 	}
+	<-ctx.Done()
 	if ctx.Bool("foreground") {
 		return ctx.Err()
 	}
@@ -258,249 +249,10 @@ func (c *command) showShape(ctx *cli.Context, name, emulator string, states []ne
 	return nil
 }
 
-// destinations are what --to names.
-type destinations []netem.Selector
-
-var targetRE = regexp.MustCompile(`^(?:\[([0-9a-fA-F:.]+(?:/\d+)?)\](/\d+)?|([0-9.]+(?:/\d+)?)|([0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/\d+)?))(?::(\d+))?$`)
-
-// targets reads every --to.
-func targets(all []string) (destinations, error) {
-	const form = "write an address or a network, and a port if only that is meant: 10.0.0.5, 10.0.0.0/8:3306, 2001:db8::1, [2001:db8::]/32:3306"
-	var out destinations
-	for _, text := range all {
-		refuse := func(format string, args ...any) (destinations, error) {
-			return nil, lab.Hint(usage("--to %s: "+format, append([]any{text}, args...)...), form)
-		}
-		m := targetRE.FindStringSubmatch(text)
-		if m == nil {
-			return refuse("not an address or a network")
-		}
-		addr, bits, both := strings.Cut(m[1]+m[2]+m[3]+m[4], "/")
-		ip, err := netip.ParseAddr(addr)
-		if err != nil {
-			return refuse("%s is not an address", addr)
-		}
-		ip = ip.Unmap()
-		s := netem.Selector{Prefix: netip.PrefixFrom(ip, ip.BitLen())}
-		if both {
-			n, err := strconv.Atoi(bits)
-			if err != nil || n > ip.BitLen() {
-				return refuse("/%s is not 0 to %d", bits, ip.BitLen())
-			}
-			if s.Prefix = netip.PrefixFrom(ip, n); s.Prefix != s.Prefix.Masked() {
-				return nil, lab.Hint(usage("--to %s: %s lies within the network %s", text, ip, s.Prefix.Masked()),
-					fmt.Sprintf("write %s for the network, %s for the one address", s.Prefix.Masked(), ip))
-			}
-		}
-		if m[5] != "" {
-			port, err := strconv.ParseUint(m[5], 10, 16)
-			if err != nil || port == 0 {
-				return refuse("port %s is not 1 to 65535", m[5])
-			}
-			s.Port = uint16(port)
-		}
-		if slices.Contains(out, s) {
-			return refuse("given twice")
-		}
-		out = append(out, s)
-	}
-	// In any order they are the same link.
-	slices.SortFunc(out, func(a, b netem.Selector) int { return strings.Compare(a.String(), b.String()) })
-	return out, nil
-}
-
-// endpoint is the far end: of what --to names only a single address is a place
-// that probes can be sent to.
-func (d destinations) endpoint() netem.Endpoint {
-	var names []string
-	for _, s := range d {
-		name := s.String()
-		if s.Prefix.IsSingleIP() {
-			name = strings.Replace(name, fmt.Sprintf("/%d", s.Prefix.Bits()), "", 1)
-		}
-		names = append(names, name)
-	}
-	e := netem.Endpoint{Name: strings.Join(names, ", ")}
-	for _, s := range d {
-		a, at := s.Prefix.Addr(), &e.Addr
-		if a.Is6() {
-			at = &e.Addr6
-		}
-		if !s.Prefix.IsSingleIP() || at.IsValid() && *at != a {
-			e.Addr, e.Addr6 = netip.Addr{}, netip.Addr{}
-			break
-		}
-		*at = a
-	}
-	return e
-}
-
 // shapeName is a name that says where it is.
 func shapeName(dev, ns string) string {
 	name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower("shape-"+dev+"-"+filepath.Base(ns)), "-")
 	return strings.Trim(name[:min(len(name), 48)], "-")
-}
-
-// A place is an interface of somebody else's and the emulator that is to act
-// there. A journal keeps it. Dev and Ino are the namespace itself: numbers of
-// processes, and names, mean another one later.
-type place struct {
-	netem.Endpoint
-	Emulator string
-	Dev, Ino uint64
-	// Of a container: what the user calls it, in which Compose project, and
-	// which interface he insists on.
-	Container, Project, Device string `json:",omitempty"`
-}
-
-// lock keeps others from shaping in the namespace until unlock, which may be
-// called twice. It waits for them as long as ctx lives. Locked is the namespace
-// itself, so nothing is left behind.
-func (p place) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.Open(p.Netns)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
-		case err == nil:
-			return func() { f.Close() }, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK):
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// findPlace finds the interface, and says what is not there.
-func findPlace(ns, dev string) (place, error) {
-	var p place
-	path, err := netnsPath(ns)
-	if err != nil {
-		return p, err
-	}
-	var st syscall.Stat_t
-	if err := syscall.Stat(path, &st); err != nil {
-		err := fmt.Errorf("namespace %s: %w", ns, err)
-		if isNumber(ns) {
-			return p, lab.Hint(&exit{exitUsage, err}, "is there a process "+ns+"? ps -p "+ns)
-		}
-		return p, lab.Hint(&exit{exitUsage, err}, "ip netns list shows the namespaces that have a name; else give a process in it")
-	}
-	p = place{Endpoint: netem.Endpoint{Name: filepath.Base(ns), Netns: path, Interface: dev}, Dev: st.Dev, Ino: st.Ino}
-	var names []string
-	err = netns.Do(path, func() error {
-		all, err := net.Interfaces()
-		for _, i := range all {
-			names = append(names, i.Name)
-			if i.Name == dev {
-				p.Addr, p.Addr6 = addressesOf(i)
-			}
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return p, err
-	case !slices.Contains(names, dev):
-		return p, lab.Hint(usage("there is no interface %q in namespace %s", dev, ns), "there: "+strings.Join(names, ", "))
-	}
-	return p, nil
-}
-
-func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
-
-// netnsPath is where the namespace of a name, a process or a path is.
-func netnsPath(ns string) (string, error) {
-	switch {
-	case filepath.IsAbs(ns):
-		return ns, nil
-	case isNumber(ns):
-		return "/proc/" + ns + "/ns/net", nil
-	case strings.ContainsRune(ns, '/'):
-		return "", usage("--netns %s is no name, no process and no absolute path", ns)
-	}
-	return netns.Path(ns), nil
-}
-
-// addressesOf are the first of an interface that others can reach.
-func addressesOf(i net.Interface) (v4, v6 netip.Addr) {
-	addrs, err := i.Addrs()
-	if err != nil {
-		return
-	}
-	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		switch ip := p.Addr(); {
-		case err != nil || ip.IsLinkLocalUnicast():
-		case ip.Is4() && !v4.IsValid():
-			v4 = ip
-		case ip.Is6() && !v6.IsValid():
-			v6 = ip
-		}
-	}
-	return
-}
-
-// undoPlace is the kind of thing that a shape leaves when its owner is killed.
-const undoPlace = "shape"
-
-// undo says how to remove whatever any journal names.
-func undo() map[string]lab.Undo {
-	u := process.Undo()
-	maps.Copy(u, docker.Undo())
-	u[undoPlace] = func(_ context.Context, id string) error {
-		var p place
-		if err := json.Unmarshal([]byte(id), &p); err != nil {
-			return err
-		}
-		return p.restore()
-	}
-	return u
-}
-
-// restore takes the emulator's traces away from the place, if that is still
-// there.
-func (p place) restore() error {
-	i := slices.IndexFunc(emulators(), func(k emulatorKind) bool { return k.name == p.Emulator })
-	if i < 0 {
-		return fmt.Errorf("this build has no %s emulator", p.Emulator)
-	}
-	path, ok := p.path()
-	if !ok {
-		return nil
-	}
-	e := p.Endpoint
-	e.Netns = path
-	gone := false
-	err := netns.Do(path, func() error {
-		_, err := net.InterfaceByName(e.Interface)
-		gone = err != nil
-		return nil
-	})
-	if err != nil || gone {
-		return err
-	}
-	return emulators()[i].detach(e)
-}
-
-// path is where the namespace is found now, and whether it is.
-func (p place) path() (string, bool) {
-	named, _ := filepath.Glob(netns.Path("*"))
-	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
-	for _, path := range slices.Concat([]string{p.Netns}, named, processes) {
-		var st syscall.Stat_t
-		if syscall.Stat(path, &st) == nil && st.Dev == p.Dev && st.Ino == p.Ino {
-			return path, true
-		}
-	}
-	return "", false
 }
 
 // foreign is a shape, seen from outside.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -43,13 +42,20 @@ func findContainers(ctx context.Context, all *docker.Containers, project, name, 
 	if err != nil {
 		return at, link, err
 	}
+	// In any order they are the same link.
+	to = slices.Sorted(slices.Values(to))
 	var match destinations
 	for _, text := range to {
 		d, err := containerTargets(ctx, all, project, from, text)
 		if err != nil {
 			return at, link, err
 		}
-		match = append(match, d...)
+		for _, s := range d {
+			if slices.Contains(match, s) {
+				return at, link, usage("--to %s: %s is given twice", text, s)
+			}
+			match = append(match, s)
+		}
 	}
 	byRoute := dev == ""
 	if byRoute {
@@ -164,13 +170,15 @@ const lookEvery = 500 * time.Millisecond
 // again whenever that was started anew, with a network namespace of its own
 // that knows of no fault, and follows the others to new addresses. The state
 // says how often, and since when.
-func (c *command) followContainer(ctx context.Context, j *lab.Journal, b netem.Backend, s lab.State, at place, links []netem.Link) error {
-	if at.Container == "" {
-		<-ctx.Done()
-		return nil
+func followContainer(ctx context.Context, j *lab.Journal, b netem.Backend, s lab.State, at place, links []netem.Link) error {
+	all, err := docker.OpenContainers(ctx)
+	if err != nil {
+		return err
 	}
+	defer all.Close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	announced := at.Endpoint
 	for {
 		select {
 		case <-ctx.Done():
@@ -186,21 +194,18 @@ func (c *command) followContainer(ctx context.Context, j *lab.Journal, b netem.B
 				}
 			}
 		}
-		now, moved, err := at.follow(ctx, links)
+		now, moved, err := at.follow(ctx, all, links)
 		if err != nil || len(moved) == 0 {
 			continue // as it was; or gone, perhaps for a while: shape show says so
 		}
-		id, err := json.Marshal(now)
-		if err != nil {
-			return err
-		}
-		if now.Endpoint != at.Endpoint {
-			if err := j.Add(undoPlace, string(id)); err != nil {
+		if now.Endpoint != announced {
+			if err := now.announce(j); err != nil {
 				return err
 			}
+			announced = now.Endpoint
 		}
 		if err := b.Apply(ctx, moved); err != nil {
-			continue
+			continue // it may just be starting: again with the next look
 		}
 		if now.Netns != at.Netns {
 			s.Shape, s.Restarts, s.Since = &now.Endpoint, s.Restarts+1, time.Now().UTC()
@@ -214,12 +219,7 @@ func (c *command) followContainer(ctx context.Context, j *lab.Journal, b netem.B
 
 // follow finds where a container is now, and those of its links that are not as
 // they were.
-func (p place) follow(ctx context.Context, links []netem.Link) (now place, moved []netem.Link, err error) {
-	all, err := docker.OpenContainers(ctx)
-	if err != nil {
-		return p, nil, err
-	}
-	defer all.Close()
+func (p place) follow(ctx context.Context, all *docker.Containers, links []netem.Link) (now place, moved []netem.Link, err error) {
 	for _, l := range links {
 		at, found, err := findContainers(ctx, all, p.Project, p.Container, p.Device, strings.Split(l.To.Name, ", "))
 		if err != nil {

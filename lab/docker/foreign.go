@@ -140,6 +140,9 @@ func (c *Containers) running(ctx context.Context, f filters.Args) string {
 	}
 	var names []string
 	for _, a := range all {
+		if len(a.Names) == 0 {
+			continue // it is just being removed
+		}
 		name := strings.TrimPrefix(a.Names[0], "/")
 		if s := a.Labels[composeService]; s != "" {
 			name += " (service " + s + " of " + a.Labels[composeProject] + ")"
