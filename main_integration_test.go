@@ -131,8 +131,16 @@ func (u *user) nothingLeft() {
 	if strings.Contains(string(mounts), u.state) {
 		u.t.Errorf("mounts are left below %s", u.state)
 	}
-	for _, pid := range processesWith(u.state) {
-		u.t.Errorf("process %d is left", pid)
+	// Helpers die with their owner, and closing their sockets takes a moment.
+	var left []int
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if left = processesWith(u.state); len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, pid := range left {
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		u.t.Errorf("process %d is left: %q", pid, cmd)
 	}
 }
 
