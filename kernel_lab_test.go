@@ -32,6 +32,10 @@ func TestACommitWaitsForALinkThatTheKernelDelays(t *testing.T) {
 	if run.Status != "complete" || run.Environment.Emulator != "kernel" || len(run.Rows) != 2 {
 		t.Fatalf("status %s, emulator %s, %d rows, want a complete run with two rows under the kernel's", run.Status, run.Environment.Emulator, len(run.Rows))
 	}
+	// What the kernel's emulator costs: its LAN against none.
+	for _, o := range run.Observer {
+		t.Logf("%s: LAN against no emulator %.3f %v", o.Topology, o.Ratio.Ratio, o.Ratio.CI95)
+	}
 	const rtt = 60 * time.Millisecond
 	for _, r := range run.Rows {
 		t.Logf("%s %s: %.1f TPS, median %.1f ms, RTT %v", r.Topology, r.Condition, r.TPS, r.Latency.P50, r.RTT)

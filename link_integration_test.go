@@ -22,6 +22,7 @@ import (
 	"github.com/faultlab/faultlab/netem/netemtest"
 	"github.com/faultlab/faultlab/netem/netns"
 	"github.com/faultlab/faultlab/netem/probe"
+	"github.com/faultlab/faultlab/netem/wire"
 )
 
 // asked are the links that link show or shape show tells, by their ends.
@@ -241,8 +242,6 @@ func TestANetworkThatFaultlabDidNotBuildIsShaped(t *testing.T) {
 	u.nothingLeft()
 }
 
-// Rules stay behind when other tools are killed, and the next start says "File
-// exists".
 // Two that set the same interface would take each other's filters away.
 func TestShapesThatAreSetAtOnceAreOne(t *testing.T) {
 	u := newUser(t)
@@ -274,6 +273,8 @@ func TestShapesThatAreSetAtOnceAreOne(t *testing.T) {
 	}
 }
 
+// Rules stay behind when other tools are killed, and the next start says "File
+// exists".
 func TestReportedFault03AfterKillNineAShapeIsSetAgainOrCleanedAway(t *testing.T) {
 	u := newUser(t)
 	n := netemtest.Network(t, 2)
@@ -309,6 +310,9 @@ func TestReportedFault03AfterKillNineAShapeIsSetAgainOrCleanedAway(t *testing.T)
 		t.Errorf("clean:\n%s", out)
 	}
 	shaped("after kill -9 and clean", false)
+	if bare, err := wire.Bare(n[0]); err != nil || !bare {
+		t.Errorf("after clean the interface is not as it was before: %v, %v", bare, err)
+	}
 	u.nothingLeft()
 
 	// The owner alone: its emulator goes with it.

@@ -31,8 +31,12 @@ type emulatorKind struct {
 	// open starts it; what it says when it fails goes to log, nil being standard
 	// error.
 	open func(ctx context.Context, log io.Writer) (netem.Backend, error)
-	// detach takes away what one that died left at an endpoint.
-	detach func(netem.Endpoint) error
+	// bare tells that nothing is at an endpoint's interface that this kind would
+	// use and leave, as it may be somebody's; nil where nothing can be.
+	bare func(netem.Endpoint) (bool, error)
+	// detach takes away what one that died left at an endpoint, all of it if that
+	// was bare before.
+	detach func(e netem.Endpoint, bare bool) error
 	// commands are what it would do, as people write it.
 	commands func(netem.Link) []string
 }
@@ -44,7 +48,7 @@ func emulators() []emulatorKind {
 		probe:    probeKernel,
 		cannot:   qdisc.Lacks,
 		open:     func(context.Context, io.Writer) (netem.Backend, error) { return qdisc.Open(), nil },
-		detach:   qdisc.Detach,
+		detach:   func(e netem.Endpoint, _ bool) error { return qdisc.Detach(e) },
 		commands: func(l netem.Link) []string { return qdisc.Commands([]netem.Link{l}) },
 	}, {
 		name: "user", about: "a process that holds packets",
@@ -52,7 +56,14 @@ func emulators() []emulatorKind {
 		open: func(ctx context.Context, log io.Writer) (netem.Backend, error) {
 			return wire.Open(ctx, wire.Options{Stderr: log})
 		},
-		detach:   wire.Detach,
+		bare: wire.Bare,
+		detach: func(e netem.Endpoint, bare bool) error {
+			err := wire.Detach(e)
+			if err == nil && bare {
+				err = wire.Strip(e)
+			}
+			return err
+		},
 		commands: detourCommands,
 	}}
 }
@@ -195,7 +206,7 @@ func (o *onDemand) Clear(ctx context.Context) error {
 func (o *onDemand) detach() error {
 	var errs []error
 	for e := range o.at {
-		if err := o.kind.detach(e); err != nil {
+		if err := o.kind.detach(e, false); err != nil {
 			errs = append(errs, fmt.Errorf("take the emulator away from %s of %s: %w", e.Interface, e.Name, err))
 		}
 	}

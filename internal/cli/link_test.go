@@ -204,7 +204,7 @@ func TestAnEmulatorIsThereWhileLinksAreShaped(t *testing.T) {
 				opened = append(opened, &fakeEmulator{})
 				return opened[len(opened)-1], nil
 			},
-			detach: func(e netem.Endpoint) error { detached = append(detached, e.Name); return nil },
+			detach: func(e netem.Endpoint, _ bool) error { detached = append(detached, e.Name); return nil },
 		}, nil
 	}}
 	ctx := t.Context()

@@ -29,6 +29,7 @@ type place struct {
 	netem.Endpoint
 	Emulator string
 	Dev, Ino uint64
+	Bare     bool // before the emulator came
 	// Of a container: what the user calls it, in which Compose project, and
 	// which interface he insists on.
 	Container, Project, Device string `json:",omitempty"`
@@ -149,9 +150,9 @@ func undo() map[string]lab.Undo {
 // restore takes the emulator's traces away from the place, if that is still
 // there.
 func (p place) restore() error {
-	i := slices.IndexFunc(emulators(), func(k emulatorKind) bool { return k.name == p.Emulator })
-	if i < 0 {
-		return fmt.Errorf("this build has no %s emulator", p.Emulator)
+	kind, err := p.kind()
+	if err != nil {
+		return err
 	}
 	path, ok := p.path()
 	if !ok {
@@ -160,7 +161,7 @@ func (p place) restore() error {
 	e := p.Endpoint
 	e.Netns = path
 	gone := false
-	err := netns.Do(path, func() error {
+	err = netns.Do(path, func() error {
 		_, err := net.InterfaceByName(e.Interface)
 		gone = err != nil
 		return nil
@@ -168,7 +169,16 @@ func (p place) restore() error {
 	if err != nil || gone {
 		return err
 	}
-	return emulators()[i].detach(e)
+	return kind.detach(e, p.Bare)
+}
+
+func (p place) kind() (emulatorKind, error) {
+	for _, k := range emulators() {
+		if k.name == p.Emulator {
+			return k, nil
+		}
+	}
+	return emulatorKind{}, fmt.Errorf("this build has no %s emulator", p.Emulator)
 }
 
 // path is where the namespace is found now, and whether it is.
@@ -186,6 +196,15 @@ func (p place) path() (string, bool) {
 
 // announce writes into the journal that something will be done there.
 func (p place) announce(j *lab.Journal) error {
+	kind, err := p.kind()
+	if err != nil {
+		return err
+	}
+	if kind.bare != nil {
+		if p.Bare, err = kind.bare(p.Endpoint); err != nil {
+			return err
+		}
+	}
 	id, err := json.Marshal(p)
 	if err != nil {
 		return err

@@ -546,6 +546,11 @@ func TestFiltersOfOthersAreLeftAloneAndOursAreTakenOut(t *testing.T) {
 	if l := leftovers(t, n[1]); len(l) != 0 {
 		t.Errorf("after Close: %v", l)
 	}
+	for i, want := range []bool{false, true} {
+		if bare, err := wire.Bare(n[i]); err != nil || bare != want {
+			t.Errorf("Bare(%s) = %v, %v, want %v", n[i].Name, bare, err, want)
+		}
+	}
 	b = open(t)
 	apply(t, b, netemtest.Both(n[0], n[1], 10*time.Millisecond)...)
 	if err := unix.Kill(b.Pid(), unix.SIGKILL); err != nil {
@@ -556,6 +561,16 @@ func TestFiltersOfOthersAreLeftAloneAndOursAreTakenOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	only("Detach")
+	if err := wire.Strip(n[0]); err != nil {
+		t.Fatal(err)
+	}
+	only("Strip")
+	if err := errors.Join(wire.Detach(n[1]), wire.Strip(n[1]), wire.Strip(n[1])); err != nil {
+		t.Fatal(err)
+	}
+	if l := leftovers(t, n[1]); len(l) != 0 {
+		t.Errorf("after Strip: %v", l)
+	}
 }
 
 func TestShowTellsWhenSomebodyTookAFilterAway(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -344,8 +345,23 @@ func (p *port) flush() (lost uint64) {
 }
 
 // Detach takes away what a helper that was killed left on an endpoint whose
-// namespace lives on. Without it the endpoint's shaped links stay cut.
+// namespace lives on. Without it the endpoint's shaped links stay cut. The clsact
+// stays, since it may be somebody else's: see Bare and Strip.
 func Detach(e netem.Endpoint) error { return inside(e, removeFilters) }
+
+// Bare tells that an endpoint's interface has no clsact, so that one which is
+// there later came with a helper.
+func Bare(e netem.Endpoint) (bare bool, err error) {
+	err = inside(e, func(h *netlink.Handle, ifIndex int) error {
+		all, err := h.QdiscList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ifIndex}})
+		bare = !slices.ContainsFunc(all, func(q netlink.Qdisc) bool { return q.Attrs().Parent == netlink.HANDLE_CLSACT })
+		return err
+	})
+	return bare, err
+}
+
+// Strip takes the clsact out of an endpoint's interface, if no filter is in it.
+func Strip(e netem.Endpoint) error { return inside(e, removeClsact) }
 
 // inside does f with netlink in an endpoint's namespace and its interface.
 func inside(e netem.Endpoint, f func(h *netlink.Handle, ifIndex int) error) error {
