@@ -377,7 +377,8 @@ func TestACorruptedRowFailsItsCondition(t *testing.T) {
 	for number, c := range map[int]struct{ corrupt, mend string }{
 		1: {"UPDATE sbtest.district SET d_ytd = d_ytd + 0.01 WHERE d_w_id = 2 AND d_id = 3", "UPDATE sbtest.district SET d_ytd = d_ytd - 0.01 WHERE d_w_id = 2 AND d_id = 3"},
 		2: {"UPDATE sbtest.district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 10", "UPDATE sbtest.district SET d_next_o_id = d_next_o_id - 1 WHERE d_w_id = 1 AND d_id = 10"},
-		3: {"UPDATE sbtest.new_order SET no_o_id = -5 WHERE no_w_id = 2 AND no_d_id = 1 AND no_o_id = 60", "UPDATE sbtest.new_order SET no_o_id = 60 WHERE no_w_id = 2 AND no_d_id = 1 AND no_o_id = -5"},
+		// Which orders are new depends on how many were delivered: none below 1.
+		3: {"INSERT INTO sbtest.new_order (no_w_id, no_d_id, no_o_id) VALUES (2, 1, -5)", "DELETE FROM sbtest.new_order WHERE no_w_id = 2 AND no_d_id = 1 AND no_o_id = -5"},
 		4: {"UPDATE sbtest.order_line SET ol_d_id = 11 WHERE ol_w_id = 1 AND ol_d_id = 4 AND ol_o_id = 7 AND ol_number = 2", "UPDATE sbtest.order_line SET ol_d_id = 4 WHERE ol_w_id = 1 AND ol_d_id = 11"},
 		5: {"UPDATE sbtest.orders SET o_carrier_id = NULL WHERE o_w_id = 2 AND o_d_id = 5 AND o_id = 1", "UPDATE sbtest.orders SET o_carrier_id = 1 WHERE o_w_id = 2 AND o_d_id = 5 AND o_id = 1"},
 		6: {"UPDATE sbtest.orders SET o_ol_cnt = o_ol_cnt + IF(o_id = 1, 1, -1) WHERE o_w_id = 1 AND o_d_id = 6 AND o_id <= 2", "UPDATE sbtest.orders SET o_ol_cnt = o_ol_cnt - IF(o_id = 1, 1, -1) WHERE o_w_id = 1 AND o_d_id = 6 AND o_id <= 2"},
