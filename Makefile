@@ -42,7 +42,7 @@ test-kernel: machine
 		tee $$dir/log | grep --line-buffered -vE '^=== |^    --- (PASS|SKIP)' ; \
 	status=$${PIPESTATUS[0]}; .ci/ran $$dir/log .ci/must-run-kernel && exit $$status
 
-# A lab of MySQL servers on kernel netem, under the same kernel: about 3 minutes, 5 GB.
+# A lab of MySQL servers on kernel netem, under the same kernel: about 4 minutes, 5 GB.
 test-kernel-lab: PACKAGES := $(LAB_PACKAGES)
 test-kernel-lab: machine build servers
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; export CGO_ENABLED=0 GOTMPDIR=$$dir; cache=$${XDG_CACHE_HOME:-$$HOME/.cache}; \
