@@ -22,8 +22,8 @@ func (c *command) compare() *cli.Command {
 				return lab.Hint(usage("compare needs two runs or more"), whatIsARun)
 			}
 			share := ctx.Float64("fail-below")
-			if ctx.IsSet("fail-below") && (share <= 0 || share > 10) {
-				return usage("--fail-below must be a share above 0, such as 0.95, not %g", share)
+			if ctx.IsSet("fail-below") && !(share > 0 && share <= 10) { // not a number is neither
+				return usage("--fail-below must be a share above 0 and up to 10, such as 0.95, not %g", share)
 			}
 			var runs []results.Run
 			for _, name := range ctx.Args().Slice() {

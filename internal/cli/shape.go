@@ -194,6 +194,9 @@ func (c *command) holdShape(ctx *cli.Context, name string, at place, kind emulat
 		defer cancel()
 		err = errors.Join(err, j.Undo(uctx, undo()))
 	}()
+	if err := at.look(); err != nil {
+		return err
+	}
 	if err := at.announce(j); err != nil {
 		return err
 	}

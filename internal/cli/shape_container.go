@@ -199,6 +199,9 @@ func followContainer(ctx context.Context, j *lab.Journal, b netem.Backend, s lab
 			continue // as it was; or gone, perhaps for a while: shape show says so
 		}
 		if now.Endpoint != announced {
+			if now.look() != nil {
+				continue // gone again meanwhile
+			}
 			if err := now.announce(j); err != nil {
 				return err
 			}

@@ -194,17 +194,18 @@ func (p place) path() (string, bool) {
 	return "", false
 }
 
-// announce writes into the journal that something will be done there.
-func (p place) announce(j *lab.Journal) error {
+// look finds out how the interface is before the emulator comes.
+func (p *place) look() error {
 	kind, err := p.kind()
-	if err != nil {
+	if err != nil || kind.bare == nil {
 		return err
 	}
-	if kind.bare != nil {
-		if p.Bare, err = kind.bare(p.Endpoint); err != nil {
-			return err
-		}
-	}
+	p.Bare, err = kind.bare(p.Endpoint)
+	return err
+}
+
+// announce writes into the journal that something will be done there.
+func (p place) announce(j *lab.Journal) error {
 	id, err := json.Marshal(p)
 	if err != nil {
 		return err
