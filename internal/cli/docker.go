@@ -41,8 +41,9 @@ func dockerProvider(ctx *cli.Context, report func(string)) (*docker.Provider, er
 		}
 		p.Images[lab.Flavor(flavor)] = ref
 	}
-	if p.CPUs < 0 {
-		return nil, usage("--cpus must not be negative")
+	// Docker counts hundredths: less would be no limit at all.
+	if ctx.IsSet("cpus") && !(p.CPUs >= 0.01 && p.CPUs <= 10_000) {
+		return nil, usage("--cpus must be 0.01 to 10000, not %g", p.CPUs)
 	}
 	if p.MTU != 0 && (p.MTU < 1280 || p.MTU > 65535) {
 		return nil, usage("--mtu must be 1280 to 65535, not %d", p.MTU)
