@@ -43,12 +43,41 @@ func TestLossTakesTheShareThatItsModelSays(t *testing.T) {
 			in = gone
 		}
 		got, want := float64(lost)/draws, i.LossRate()
-		// Bursts make the count less certain than its own binomial interval.
-		sigma := math.Sqrt(want * (1 - want) / draws * math.Max(1, float64(lost)/float64(max(bursts, 1))*2))
+		sigma := math.Sqrt(want * (1 - want) / draws * i.LossSpread())
 		if math.Abs(got-want) > 5*sigma+1e-9 {
 			t.Errorf("%s: lost %.4f%%, want %.4f%%", s, 100*got, 100*want)
 		}
 		t.Logf("%s: %.4f%% in bursts of %.2f", s, 100*got, float64(lost)/float64(max(bursts, 1)))
+	}
+}
+
+// TestLossSpreadIsThatOfTheDecisions: of the number lost in blocks of packets.
+func TestLossSpreadIsThatOfTheDecisions(t *testing.T) {
+	for _, text := range []string{
+		"loss 5%", "loss 30% 25%", "loss gemodel 2% 25%", "loss gemodel 1% 10% 50% 0%", "loss gemodel 1% 10% 10% 1%", "loss gemodel 60% 70%",
+		"loss gemodel 0% 10%", "loss state 1% 20%", "loss state 1% 30% 5% 90% 0.1%",
+	} {
+		i := parse(t, text)
+		const blocks, size = 1000, 2000
+		d := NewDecider(i)
+		var sum, squares float64
+		for range blocks {
+			lost := 0.0
+			for range size {
+				if d.Decide().N == 0 {
+					lost++
+				}
+			}
+			sum, squares = sum+lost, squares+lost*lost
+		}
+		mean := sum / blocks
+		want := 1.0
+		if alone := mean * (1 - mean/size); alone > 0 {
+			want = max((squares/blocks-mean*mean)/alone, 1)
+		}
+		if got := i.LossSpread(); math.Abs(got/want-1) > 0.4 {
+			t.Errorf("%s: spread %.2f, want %.2f", text, got, want)
+		}
 	}
 }
 

@@ -299,3 +299,40 @@ func (i Impairment) LossRate() float64 {
 	}
 	return i.Loss.Chance.float()
 }
+
+// LossSpread is how many times the variance of the number of lost packets is
+// that of packets which are lost each for itself: 1 for those, more where losses
+// cluster, also where few of a cluster are lost in a row. But for Gilbert-Elliott
+// it follows from the decisions.
+func (i Impairment) LossSpread() float64 {
+	if !i.Bursty() {
+		return 1
+	}
+	if g := i.Gilbert; g != (GilbertElliott{}) {
+		p, r, lost := g.P.float(), g.R.float(), i.LossRate()
+		if p == 0 || r == 0 || lost == 0 || lost == 1 {
+			return 1
+		}
+		// Variance and covariances of a chain that keeps 1-p-r of its state.
+		bad, stays, apart := p/(p+r), 1-p-r, g.BadLoss.float()-g.GoodLoss.float()
+		return max(1+2*apart*apart*bad*(1-bad)*stays/(1-stays)/(lost*(1-lost)), 1)
+	}
+	const blocks, size = 200, 2000
+	d := NewDecider(Impairment{Loss: i.Loss, States: i.States, Seed: 1})
+	var sum, squares float64
+	for range blocks {
+		lost := 0.0
+		for range size {
+			if d.lost() {
+				lost++
+			}
+		}
+		sum, squares = sum+lost, squares+lost*lost
+	}
+	mean := sum / blocks
+	alone := mean * (1 - mean/size)
+	if alone == 0 {
+		return 1
+	}
+	return max((squares/blocks-mean*mean)/alone, 1)
+}

@@ -76,8 +76,9 @@ func lossCases() []contract {
 			} {
 				e.set(c.text)
 				f := e.flow(probe.Stream{Count: 10000, Interval: dense, Wait: 300 * ms})
-				asked := e.link(0, 1, c.text).Impairment.LossRate()
-				low, high := f.LossInterval(confidence, true)
+				i := e.link(0, 1, c.text).Impairment
+				asked := i.LossRate()
+				low, high := f.LossInterval(confidence, i.LossSpread())
 				e.Logf("%s: %.2f%% lost, asked %.2f%%, mean burst %.2f of %d", c.text, 100*float64(f.Lost)/float64(f.Sent), 100*asked, f.MeanBurst(), len(f.Bursts))
 				if asked < low || asked > high {
 					e.Errorf("%s: between %.2f%% and %.2f%% lost, asked %.2f%%", c.text, 100*low, 100*high, 100*asked)
@@ -92,8 +93,9 @@ func lossCases() []contract {
 			const text = "loss 30% 25%"
 			e.set(text)
 			f := e.flow(probe.Stream{Count: 5000, Interval: dense, Wait: 300 * ms})
-			low, high := f.LossInterval(confidence, true)
-			if asked := e.link(0, 1, text).Impairment.LossRate(); asked < low || asked > high {
+			i := e.link(0, 1, text).Impairment
+			low, high := f.LossInterval(confidence, i.LossSpread())
+			if asked := i.LossRate(); asked < low || asked > high {
 				e.Errorf("%s: between %.2f%% and %.2f%% lost, want %.2f%%", text, 100*low, 100*high, 100*asked)
 			}
 		}},

@@ -308,18 +308,7 @@ func (c Check) rtt(s Stat) Line {
 func (c Check) echoes(s Stat) Line {
 	there, back := expectedOf(c.There).lost, expectedOf(c.Back).lost
 	f := Flow{Sent: s.Sent, Lost: s.Lost}
-	run := 0
-	for _, p := range s.Probes {
-		if p.Lost {
-			run++
-		} else if run > 0 {
-			f.Bursts, run = append(f.Bursts, run), 0
-		}
-	}
-	if run > 0 {
-		f.Bursts = append(f.Bursts, run)
-	}
-	l := lossLine("loss there and back", 1-(1-there)*(1-back), f, c.There.Bursty() || c.Back.Bursty())
+	l := lossLine("loss there and back", 1-(1-there)*(1-back), f, max(c.There.LossSpread(), c.Back.LossSpread()))
 	if delay := c.There.Delay + c.Back.Delay; delay > Grace {
 		l.OK, l.Note = true, "on their way for longer than is waited for"
 	}
@@ -329,7 +318,7 @@ func (c Check) echoes(s Stat) Line {
 func (c Check) flow(i netem.Impairment, f Flow) []Line {
 	way := fmt.Sprintf(" %s to %s", f.From, f.To)
 	x := expectedOf(i)
-	loss := lossLine("loss"+way, x.lost, f, i.Bursty())
+	loss := lossLine("loss"+way, x.lost, f, i.LossSpread())
 	if f.Missed > 0 {
 		loss.OK, loss.Note = false, fmt.Sprintf("%d packets came and could not be measured", f.Missed)
 	}
@@ -378,8 +367,8 @@ func (c Check) flow(i netem.Impairment, f Flow) []Line {
 	return lines
 }
 
-func lossLine(what string, asked float64, f Flow, bursty bool) Line {
-	low, high := f.LossInterval(Confidence, bursty)
+func lossLine(what string, asked float64, f Flow, spread float64) Line {
+	low, high := f.LossInterval(Confidence, spread)
 	return shareLine(what, asked, f.Lost, f.Sent, low, high)
 }
 

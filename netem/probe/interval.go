@@ -26,14 +26,9 @@ func binomial(k, n, confidence float64) (low, high float64) {
 	return low, high
 }
 
-// LossInterval is the interval of the share of lost packets. bursty tells that
-// losses were asked to come in bursts: then packets are not independent, and
-// count for fewer by about twice the mean burst.
-func (f Flow) LossInterval(confidence float64, bursty bool) (low, high float64) {
-	k, n := float64(f.Lost), float64(f.Sent)
-	if bursty && f.Lost > 0 {
-		inflated := max(2*f.MeanBurst()-1, 1)
-		k, n = k/inflated, n/inflated
-	}
-	return binomial(k, n, confidence)
+// LossInterval is the interval of the share of lost packets. Where losses cluster,
+// packets count for fewer by spread, see netem.Impairment.LossSpread: what was
+// asked, and not a cluster that was met or missed, says how sure a share is.
+func (f Flow) LossInterval(confidence, spread float64) (low, high float64) {
+	return binomial(float64(f.Lost)/spread, float64(f.Sent)/spread, confidence)
 }

@@ -2,29 +2,35 @@ package probe
 
 import (
 	"testing"
-	"time"
+
+	"github.com/faultlab/faultlab/netem"
 )
 
-func TestTheMedianOfManyProbesIsKnownCloser(t *testing.T) {
-	stat := func(n int) Stat {
-		var s Stat
-		for i := range n {
-			s.RTTs = append(s.RTTs, time.Duration(i)*time.Millisecond/time.Duration(n))
+// TestALossIntervalHoldsTheShareThatWasAsked in as many flows as it promises,
+// however losses cluster.
+func TestALossIntervalHoldsTheShareThatWasAsked(t *testing.T) {
+	const flows, confidence = 1000, 0.95
+	for _, text := range []string{"loss 5%", "loss 30% 25%", "loss gemodel 2% 25%", "loss gemodel 1% 10% 50% 0%", "loss state 1% 20%"} {
+		i, _, err := netem.Parse(text + " seed 7")
+		if err != nil {
+			t.Fatal(err)
 		}
-		return s
-	}
-	for _, c := range []struct {
-		n         int
-		low, high time.Duration
-	}{
-		{0, 0, 0},
-		{1, 0, 0},
-		{100, 400 * time.Microsecond, 600 * time.Microsecond},
-		{10000, 490 * time.Microsecond, 510 * time.Microsecond},
-	} {
-		low, high := stat(c.n).MedianInterval()
-		if (low-c.low).Abs() > 5*time.Microsecond || (high-c.high).Abs() > 5*time.Microsecond {
-			t.Errorf("%d probes: got %v to %v, want about %v to %v", c.n, low, high, c.low, c.high)
+		asked, spread := i.LossRate(), i.LossSpread()
+		d := netem.NewDecider(i)
+		held := 0
+		for range flows {
+			f := Flow{Sent: 5000}
+			for range f.Sent {
+				if d.Decide().N == 0 {
+					f.Lost++
+				}
+			}
+			if low, high := f.LossInterval(confidence, spread); low <= asked && asked <= high {
+				held++
+			}
+		}
+		if share := float64(held) / flows; share < confidence-0.025 || share > 0.99 {
+			t.Errorf("%s: %.1f%% of the intervals hold what was asked, want %.0f%%", text, 100*share, 100*confidence)
 		}
 	}
 }

@@ -209,8 +209,7 @@ func (m *measurement) judgePhase(ph phase, bare map[string]time.Duration) []stri
 const shortPhase = 2 * time.Second
 
 // lossOff tells where the probes lost are not as many as asked: outside of the
-// 99.9% interval of a binomial distribution, widened tenfold in variance where
-// losses come in bursts.
+// 99.9% interval of a binomial distribution, wider where losses cluster.
 func lossOff(r RTT, name string, there, back netem.Impairment) string {
 	pass := (1 - there.LossRate()) * (1 - back.LossRate())
 	pass *= (1 - there.CorruptRate()) * (1 - back.CorruptRate())
@@ -221,10 +220,7 @@ func lossOff(r RTT, name string, there, back netem.Impairment) string {
 		return ""
 	}
 	n, p := float64(r.Sent), 1-pass
-	variance := n * p * (1 - p)
-	if there.Bursty() || back.Bursty() {
-		variance *= 10
-	}
+	variance := n * p * (1 - p) * max(there.LossSpread(), back.LossSpread())
 	off := float64(r.Lost) - n*p
 	if there.Queues() || back.Queues() { // a full queue loses too
 		off = min(off, 0)
